@@ -186,7 +186,7 @@ class Answers:
         self._sent[number] = True
 
     def acknowledged(self, number: int) -> None:
-        """Note that the session has acknowledged a message for good."""
+        """Note that the session's acknowledgment of a message is final."""
         self.fates[number].acknowledged = True
 
     def heard(self, message: UserMessage) -> list[int]:
@@ -283,7 +283,7 @@ class Witness:
             self._session.take_outbox()
 
     def heard(self, packet: Packet, data: bytes) -> list[int]:
-        """Take a packet from the other side; return the messages that it acknowledges for good."""
+        """Take a packet from the other side; return the messages that it finally acknowledges."""
         if isinstance(packet, EstablishConnection) and self._session is None:
             self._session = _session(packet, initiator=False)
         if self._session is None or self._session.closed is not None:

@@ -124,7 +124,7 @@ class Framing:
 
     @property
     def untold(self) -> bool:
-        """Whether bytes were missing or skipped, and no packet behind them has reported it."""
+        """Whether bytes were missing or skipped, and no later packet has reported it."""
         return self.missing_bytes > 0 or self.skipped_bytes > 0
 
     @property
@@ -144,7 +144,7 @@ class Framing:
 
     @property
     def begun(self) -> Chunk | None:
-        """The bytes so far of an unfinished packet, as if they had come at once where the packet began."""
+        """Return the bytes of an unfinished packet so far, as one chunk at the packet's beginning."""
         if self._guess is not None:
             mark = self._guess.began
             return Chunk(mark.time_ns, bytes(self._guess.data), 0, mark.frame, mark.offset)
@@ -264,7 +264,7 @@ class Framing:
         return chain_in(data) if self.seen.is_msmq else None
 
     def miss(self, missing_bytes: int, snapped_bytes: int = 0) -> None:
-        """Skip bytes that the capture lacks: they cost the packet that they belong to, or the way.
+        """Skip bytes that the capture lacks; the packet that they belong to is lost, or the place in the stream.
 
         Bytes of a packet whose beginning is there are counted with that packet.
 

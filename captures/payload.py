@@ -1,4 +1,4 @@
-"""Pasted bytes, taken apart: packets as they are, or frames that were copied whole, headers and all."""
+"""Splits pasted bytes: packets alone, or frames that were copied with their headers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD: Final = re.compile(rb"\x10.{3}LIOR", re.DOTALL)
 
 @dataclass(slots=True)
 class Part:
-    """Bytes that belong together: those of one side, from where a packet begins.
+    """Bytes of one side that belong together, from the beginning of a packet.
 
     places: for each of its runs, the offset in `data` and the offset in the pasted bytes.
     """
@@ -51,7 +51,8 @@ class Pasted:
     _open: dict[Hashable, Part] = field(default_factory=dict)
 
     def take(self, side: Hashable, at: int, data: bytes, *, anew: bool = False) -> bool:
-        """Add a side's bytes found at `at`; return whether a packet has them. anew: they continue nothing."""
+        """Add a side's bytes found at `at`; return whether they belong to a packet. anew: they continue no earlier
+        bytes."""
         part = None if anew else self._open.pop(side, None)
         begins = 0
         if part is None:
@@ -69,7 +70,7 @@ class Pasted:
 
     @property
     def said(self) -> str:
-        """What was left out, in words; empty if nothing was."""
+        """Return in words what was left out; empty if nothing was."""
         idle = f"{counted(self.idle, 'dump')} of frames that carry no packet" if self.idle else ""
         rest = f"{counted(self.left_out_bytes, 'byte')} that begin no packet" if self.left_out_bytes else ""
         return " and ".join(filter(None, (idle, rest)))

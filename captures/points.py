@@ -1,4 +1,4 @@
-"""What each capture point shows, and what it lacks: counted as its frames and streams are read.
+"""Counts the content and the losses of each capture point while its frames and streams are read.
 
 A capture point is an interface of a capture. Each count here is a fact about the capture; the conclusions that it
 rules out are in `mqproto.captures.decode.views.quality`.

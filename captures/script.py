@@ -1,4 +1,4 @@
-"""A captured conversation as a script for one of its two sides: what it sent, when, and how that was answered.
+"""A captured conversation as a script for one side: its packets, their times, and the answers.
 
 `survey` counts who sent what on each connection, `choose` picks a side of one conversation, and `read_script` reads
 that side's part. Nothing here is adapted to another peer; `simulator/replay` does that.

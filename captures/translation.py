@@ -1,4 +1,4 @@
-"""Connections that reappear behind address translation: a host that translates, caught on both sides.
+"""Recognizes connections that reappear behind address translation, if a host is captured on both sides.
 
 `tcpdump -i any` on a host with containers has each segment at up to four interfaces, and behind the translation with
 other addresses or ports. If these counted as two connections, everything that crossed would appear to be sent twice.
@@ -254,7 +254,7 @@ class Between(NamedTuple):
 
 
 class Crossings(dict[Between, tuple[Translation, int]]):
-    """Connections that are others, by their hosts: the first, and how many there are."""
+    """Translated connections by their hosts: the first one, and their number."""
 
     def add(self, found: Iterable[Translation]) -> None:
         """Add connections."""
@@ -304,7 +304,7 @@ def _addresses(way: Way) -> _Addresses:
 
 
 def said_of(found: Iterable[Translation]) -> list[str]:
-    """Return what to report about connections that are others."""
+    """Return findings about translated connections."""
     crossings = Crossings()
     crossings.add(found)
     return list(crossings.texts())

@@ -1,4 +1,4 @@
-"""What a capture says: each packet in words, as a row, in a diagram; whole messages; and what is wrong.
+"""Shows captures: each packet in words, as a row or in a diagram; whole messages; and what is wrong.
 
 `Analyst` turns packets into sights, in order and in bounded memory; everything else here shows sights.
 """

@@ -110,7 +110,7 @@ class Analyst:
         translations: Iterable[Translation] = (),
         conflicts: Iterable[tuple[str, str]] = (),
     ) -> Iterator[Finding]:
-        """What turns out to be wrong only at the end of the capture.
+        """Return the findings that are certain only at the end of the capture.
 
         Args:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
@@ -129,7 +129,7 @@ class Analyst:
             yield self._believed(found, found.packet or NO_PACKET)
 
     def label(self, key: NodeKey) -> str:
-        """What the queue manager at one end of a hop is called."""
+        """Return the name of the queue manager at one end of a hop."""
         return self._connections.label(key)
 
     def _identify(self, sight: Sight, *, tells: bool) -> None:
@@ -169,7 +169,7 @@ class Analyst:
 
 
 def session_facts(sight: Sight) -> SessionFacts:
-    """What a session's rules read of a packet."""
+    """Return the fields of a packet that the rules of a session need."""
     seen, packet, user = sight.seen, sight.seen.packet, sight.user
     facts = SessionFacts(
         seen.number,
@@ -205,7 +205,7 @@ def session_facts(sight: Sight) -> SessionFacts:
 
 
 def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
-    """What the rules between hops read of a UserMessage, `user` of which is there at least."""
+    """Return the fields of a UserMessage that the rules between hops need; at least `user` is there."""
     seen = sight.seen
     transaction = None if sight.message is None else sight.message.transaction
     previous_number = None if sight.transactional is not None else NOT_SAID
@@ -296,7 +296,7 @@ def _add_session(sight: Sight, view: SessionView) -> None:
 
 
 def own_findings(seen: SeenPacket) -> Iterable[Finding]:
-    """What is wrong or odd in a packet, whatever came before it."""
+    """Return what is wrong or odd in a packet on its own."""
     if seen.packet is None:
         record = tls_record(seen)
         if seen.cut_bytes:
@@ -313,7 +313,7 @@ def own_findings(seen: SeenPacket) -> Iterable[Finding]:
 
 
 def malformed(seen: SeenPacket) -> Iterable[Finding]:
-    """What is wrong with bytes that form no packet."""
+    """Return what is wrong with bytes that do not form a packet."""
     fault = seen.fault
     assert fault is not None
     faults = [fault]

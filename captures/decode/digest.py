@@ -1,6 +1,6 @@
-"""By what a message is told from another that it should be: a digest of all that an intermediate may not change.
+"""A digest of everything in a message that an intermediate may not change.
 
-An intermediate counts the hop up and puts its own SessionHeader in the place of the one that came; SH in
+An intermediate counts the hop up and puts its own SessionHeader in place of the one that came; SH in
 BaseHeader.Flags says whether there is one.  [MS-MQMQ] 2.2.19.1, 2.2.19.2, [MS-MQQB] 3.1.1.6.2
 """
 

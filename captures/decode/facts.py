@@ -1,4 +1,4 @@
-"""What the rules read of a packet: of one in hand, or of a row in a table of packets.
+"""The fields of a packet that the rules need, from a decoded packet or from a row of a table.
 
 Each stage has a record of its own: a caller that has packets as columns makes what that stage needs and no more.
 `captures/decode/analyst.py` makes them from sights, `captures/pipeline` from rows; the rules are the same.
@@ -26,7 +26,7 @@ NOT_SAID: Final = -2
 
 
 class SessionFacts(NamedTuple):
-    """What a session's rules read of any packet but a Ping.
+    """The fields of any packet except a Ping that the rules of a session need.
 
     number: the packet's, counted from 1 over the capture.
     time_ns: since 1970, UTC.
@@ -68,7 +68,7 @@ class SessionFacts(NamedTuple):
 
 
 class Fate(Protocol):
-    """What became of a message on the connection that it crossed by; what comes later may be known already.
+    """What happened to a message on its connection; later packets may be known already.
 
     acknowledged_by, saved_by: the packets with which the other end said that it has received the message, and that
         it has saved it; None while there is none.

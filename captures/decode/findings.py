@@ -1,4 +1,4 @@
-"""What is worth saying about the packets of a capture: breaches of the protocol, and what only looks odd."""
+"""Findings about the packets of a capture: breaches of the protocol, and oddities."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; `packet` is null where it is about none."""
+        """Return it for programs; `packet` is null if it is not about a packet."""
         return {
             "severity": str(self.severity),
             "code": self.code,
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 def of_damaged(found: Finding) -> Finding:
-    """What is left of a fault if a frame that it rests on is damaged."""
+    """Return what remains of a fault if one of its frames is damaged."""
     text = f"it would be {found.code}, but the checksum of a frame that tells so does not fit: nobody is judged by it"
     return Finding(Severity.NOTE, "damaged-frame", found.packet, text, others=found.others)
 

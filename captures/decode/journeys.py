@@ -1,4 +1,4 @@
-"""The way of each message from hop to hop: what crossed twice and why, and whether it came through as it was.
+"""Follows each message from hop to hop: what crossed twice and why, and whether it arrived unchanged.
 
 A message is known by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3).  [MS-MQQB] 3.1.1.6.2
 
@@ -39,7 +39,7 @@ UNTOLD: Final = "the capture does not tell which was first, as that one's connec
 
 
 def message_key(message: UserMessage) -> MessageKey:
-    """What a message is known by."""
+    """Return what identifies a message."""
     return message.user.source_queue_manager, message.user.message_id
 
 
@@ -114,7 +114,7 @@ class JourneyChecker:
         return [finding for crossing in waiting for finding in _cross(journey.forms, crossing)]
 
     def finish(self, ways: Ways) -> Iterator[Finding]:
-        """What intermediates did wrong, as nothing explains it until the end; then all is forgotten.
+        """Return the faults of intermediates that nothing has explained; then forget everything.
 
         Args:
             ways: what the capture lacks.
@@ -179,7 +179,7 @@ def _cross(forms: list[Form], crossing: Crossing) -> list[Finding]:
 
 
 def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
-    """What left a queue manager as no copy that came there would: that crossing, and those that came.
+    """Return a crossing whose content differs from every copy that had reached that queue manager, and those copies.
 
     It needs to be known who the queue manager is, and that the message is not its own. What the capture has not all
     bytes of is compared with nothing.

@@ -1,4 +1,4 @@
-"""What people call queue managers and queues: names of a topology, else short forms of what packets say."""
+"""Names of queue managers and queues for people: from a topology, or short forms of what is in packets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Names:
         return next((self.queues[guid, number] for guid in named if (guid, number) in self.queues), None)
 
     def destination(self, user: UserHeader) -> str:
-        """The destination queue of a message, as short as it can be said."""
+        """Return the shortest name of a message's destination queue."""
         return self.queue(user.destination_queue, user.queue_manager_address)
 
     def queue(self, queue: QueueName, manager: Guid) -> str:
@@ -105,7 +105,7 @@ def response_format_name(user: UserHeader) -> str | None:
 
 
 def printable(text: str) -> str:
-    """Text from a packet for a screen: what does no harm there stays."""
+    """Return text from a packet for a screen, with harmful characters replaced."""
     return text if text.isprintable() else text.encode("unicode_escape", "replace").decode("ascii")
 
 

@@ -9,7 +9,7 @@ from mqproto.base.ranges import Ranges
 
 
 class BoundedRanges(Ranges):
-    """At most `limit` ranges: with one more, the lowest gap is closed as if its numbers had been added."""
+    """At most `limit` ranges: one more closes the lowest gap, as if its numbers had been added."""
 
     def __init__(self, limit: int = 1_000) -> None:
         super().__init__()

@@ -293,7 +293,7 @@ def _add_session(row: PacketRow, sight: Sight, header: SessionHeader) -> None:
 
 
 def message_columns(message: UserMessage) -> dict[str, Any]:
-    """What a row says about a message by itself, wherever it was found, by the same keys."""
+    """Return the columns about a message alone, wherever it was found, under the same keys."""
     base = message.base
     row = SimpleNamespace(
         priority=base.priority, trace=base.trace, time_to_reach_queue_s=base.time_to_reach_queue_s
@@ -365,7 +365,7 @@ def identifier_text(manager: Guid, ordinal: int) -> str:
 
 
 def body_text(body: bytes, body_type: int) -> str | None:
-    """What a body says, if that is text; its first BODY_TEXT_LIMIT characters.
+    """Return the text of a body, if it has one; its first BODY_TEXT_LIMIT characters.
 
     A text of COM's types or of BinaryFormatter, or a string in XML, is that text, other XML is the document, and a body
     of no type is text if it is UTF-8 without control characters. Null is all else, and what its type does not explain.

@@ -1,4 +1,4 @@
-"""Which packets somebody wants to see: by kind, node, queue, sequence, connection and time."""
+"""Selects packets by kind, node, queue, sequence, connection and time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUPS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a packet has to be; None or nothing asks for nothing.
+    """The properties of the wanted packets; None or an empty value accepts any.
 
     kinds: any of them.
     node: a part of the name or address of one of the two ends, in any case.
@@ -66,7 +66,7 @@ class Selection:
         )
 
     def takes_turn(self, turn: Turn, names: Names) -> bool:
-        """Whether the beginning or the end of a connection is wanted: nobody who asks for some packets asks for it."""
+        """Whether the beginning or end of a connection is shown: not if only some packets are selected."""
         wanted = self.node.casefold()
         ends = (turn.source, turn.destination)
         named = [text.casefold() for end in ends for text in (str(end), names.endpoint(end))]

@@ -1,4 +1,4 @@
-"""One packet of a capture, and what became known when it was read: its kind, its names, what it acknowledges."""
+"""One packet of a capture, with what is known when it is read: its kind, its names, what it acknowledges."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mqproto.wire.layouts.user import user_header
 
 
 class Kind(StrEnum):
-    """What a packet is. UserMessages are told apart by their delivery, and by what their class makes of them."""
+    """The kind of a packet. UserMessages are distinguished by their delivery and their class."""
 
     PING = "Ping"
     ESTABLISH_CONNECTION = "EstablishConnection"
@@ -89,7 +89,7 @@ _ACKNOWLEDGING: Final = {int(each) for each in MessageClass} - {MessageClass.NOR
 
 @dataclass(slots=True)
 class Acknowledged:
-    """Earlier packets of the capture that one acknowledges, by their numbers; those that are still remembered.
+    """The numbers of the earlier packets that a packet acknowledges, as far as they are still remembered.
 
     As text `#9-#11` are all from the first to the last, and `#9..#15 (3)` are three, with others between them.
     """
@@ -158,12 +158,12 @@ class Sight:
 
     @property
     def user(self) -> UserHeader | None:
-        """Of a UserMessage its UserHeader, or as much of it as `beginning` has."""
+        """Return the UserHeader of a UserMessage, or as much of it as `beginning` has."""
         return self.beginning if self.message is None else self.message.user
 
     @property
     def transactional(self) -> bool | None:
-        """Whether a UserMessage is; None if it is not express, and cut before it says more."""
+        """Whether a UserMessage is transactional; None if it is not express, and is cut before it shows more."""
         user = self.user
         assert user is not None
         is_told = not user.recoverable or self.message is not None or len(self.seen.data) >= _FLAGS_END
@@ -171,7 +171,7 @@ class Sight:
 
 
 def sight_of(seen: SeenPacket) -> Sight:
-    """What a packet says by itself; a body that is not an acknowledgment makes it an ordinary message."""
+    """Return what is known from a packet alone; if its body is not an acknowledgment, it is an ordinary message."""
     packet = seen.packet
     if type(packet) is UserMessage:
         acknowledgment = None
@@ -233,7 +233,7 @@ def _may_acknowledge(beginning: bytes, message: UserMessage) -> bool:
 
 
 def guids_of(seen: SeenPacket, packet: EstablishConnection) -> tuple[Guid | None, Guid | None]:
-    """Of whom, and for whom, an EstablishConnection is; None of a GUID that the capture has not all of."""
+    """Return the GUIDs of an EstablishConnection's ends; None for one that the capture has only in part."""
     known_bytes = len(seen.data)
     return (
         packet.client_guid if known_bytes >= CLIENT_END else None,
@@ -242,7 +242,7 @@ def guids_of(seen: SeenPacket, packet: EstablishConnection) -> tuple[Guid | None
 
 
 def tls_record(seen: SeenPacket) -> str | None:
-    """What record of TLS begins where a packet should; None if none does.  [RFC 8446] 4, 5.1
+    """Return the TLS record that begins where a packet should; None if there is none.  [RFC 8446] 4, 5.1
 
     Its first two bytes are never those of a packet.
     """
@@ -257,7 +257,7 @@ def tls_record(seen: SeenPacket) -> str | None:
 
 
 def message_kind(message: UserMessage, acknowledgment: OrderAckBody | FinalAckBody | None) -> Kind:
-    """What a UserMessage is."""
+    """Return the kind of a UserMessage."""
     if acknowledgment is not None:
         return Kind.ORDER_ACK if type(acknowledgment) is OrderAckBody else Kind.FINAL_ACK
     message_class = message.properties.message_class

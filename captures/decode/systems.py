@@ -1,6 +1,6 @@
 """Captures of different systems: messages with the same identifiers have different contents.
 
-Examples are two runs of a test, a laboratory that was set up anew, and cloned machines. A message is known by its
+Examples are two runs of a test, a laboratory that was set up again, and cloned machines. A message is known by its
 source and its number. Before its first hop only its source has made it: a source that gives one number to two
 messages is at fault, but does not do so with most of them. So captures are compared by messages that have the same
 identifiers in both; if there are few, they count as one system.

@@ -1,4 +1,4 @@
-"""What a capture lacks of the ways between queue managers, and when: there something may have crossed unseen.
+"""What a capture lacks between queue managers, and when: messages may have crossed there unseen.
 
 A rule that needs that something did not happen asks here whether the capture would show it. What is said here is about
 what was sent by the ways that the capture has; a way of which it has nothing at all nobody can know of.
@@ -90,7 +90,7 @@ class Span(NamedTuple):
     packet: int = NEVER
 
     def may_hide(self, size_bytes: int, ack: Acknowledgment | Told | None) -> bool:
-        """Whether something of that size may be in it; or a recoverable message that came before an acknowledgment.
+        """Whether a message of that size may be in it, or a recoverable one from before an acknowledgment.
 
         Who sent that had of its connection what came before it, unless it is ahead.
         """
@@ -111,7 +111,7 @@ class Span(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Bytes that the capture lacks in one place of what an end has sent, and that may have been messages.
+    """Bytes of an end that the capture lacks in one place, and that may have been messages.
 
     packet: that behind them. since_ns, until_ns: when the packets before and behind them were seen.
     size_bytes, recoverable_bytes: how many there are, and how many at most of recoverable messages.
@@ -146,7 +146,7 @@ _Timed = TypeVar("_Timed", int, Silence)
 
 @dataclass(slots=True)
 class Sending:
-    """What one end of a connection has sent, as far as a capture shows it.
+    """The bytes that one end of a connection has sent, as far as a capture shows them.
 
     last_ns: when its last packet was seen; None if none was.
     holes: what the capture lacks of packets that it may not know of; `settled` of them were there before the last
@@ -172,7 +172,7 @@ class Sending:
         self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
 
     def lose(self, since_ns: int, facts: SessionFacts, size_bytes: int) -> None:
-        """Since then bytes are lacking, so many in one place, before a packet or of it."""
+        """Note bytes that are missing in one place, before a packet or inside it."""
         hole = Hole(facts.number, since_ns, facts.time_ns, size_bytes, size_bytes)
         snapped = facts.snapped_bytes > 0 and facts.snapped_bytes >= facts.missing_bytes
         self.snapped = snapped and (self.snapped or not self.holes)
@@ -184,7 +184,7 @@ class Sending:
         self.holes.append(hole)
 
     def take(self, facts: SessionFacts, view: SessionView) -> None:
-        """Its next packet. One that is cut before it says what it is lacks itself."""
+        """Take its next packet. One that is cut too short to be identified counts as missing."""
         if view.hidden_bytes:
             self.lose(EVER if self.last_ns is None else self.last_ns, facts, view.hidden_bytes)
         if facts.kind is Kind.CUT:
@@ -235,7 +235,7 @@ class Talk:
 
 
 class Ways:
-    """What is known about all ways of one series of captures."""
+    """Everything known about the connections of one series of captures."""
 
     def __init__(self) -> None:
         self.began_late = False
@@ -273,7 +273,7 @@ class Ways:
                 self._fall_silent(self._silent_out_of[sender], self._out_of[sender], [silence])
 
     def add_all(self, other: Ways) -> None:
-        """What is known about others, too."""
+        """Add what is known about others."""
         self.began_late |= other.began_late
         self._skew_ns = max(self._skew_ns, other._skew_ns)
         for interface, first_ns in other._began_ns.items():
@@ -322,7 +322,7 @@ class Ways:
         may_send: Callable[[NodeKey], bool] | None = None,
         ack: Acknowledgment | Told | None = None,
     ) -> list[Span]:
-        """Where something may have come to a queue manager unseen between two times.
+        """Return where a message may have reached a queue manager unseen between two times.
 
         Args:
             size_bytes: how large it is at least.
@@ -343,7 +343,8 @@ class Ways:
         ack: Acknowledgment | Told,
         may_leave: Callable[[Span], bool] = lambda span: True,
     ) -> list[Span]:
-        """Where something may have come unseen to a queue manager from those that had it first, straight or by others.
+        """Return where a message may have reached a queue manager unseen from those that had it first, directly or
+        indirectly.
 
         Who passes it on has had it before; of two connections the capture has the order but for a moment.
 
@@ -420,7 +421,7 @@ class Ways:
         return any(self.brought(end, first, when, told, may_leave) for end in ends)
 
     def passing(self, node: NodeKey) -> list[Span]:
-        """Where the capture lacks so many bytes that it has sent. If nobody knows how many, there may be none."""
+        """Return where the capture lacks that many of its bytes; an unknown number may be zero."""
         return [span for span in self._sent_by(node) if span.size_bytes < ENDLESS]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
@@ -456,7 +457,7 @@ class Ways:
                 yield span
 
     def is_written_since(self, interface: int, sent_s: int, seen_ns: int) -> bool:
-        """Whether a message was written after the capture had begun, so that nothing of it can have crossed before.
+        """Whether a message was written after the capture began, so it cannot have crossed earlier.
 
         Its SentTime is told by another clock, in seconds. One from beyond the time at which it was seen proves nothing.
         """
@@ -477,7 +478,7 @@ def written_ns(sent_s: int) -> int:
 
 
 def begins(facts: SessionFacts) -> bool:
-    """Whether the first packet of a connection shows that the capture has its beginning, or lacks bytes of that.
+    """Whether the first packet of a connection shows that the capture has its beginning, or misses part of it.
 
     Before a request has been answered no message crosses, and bytes that form no packet begin no session.
     """
@@ -486,7 +487,7 @@ def begins(facts: SessionFacts) -> bool:
 
 
 class WayBook:
-    """Takes down what a capture lacks, packet by packet."""
+    """Records what a capture lacks, packet by packet."""
 
     def __init__(self) -> None:
         self._talks: OrderedDict[tuple[int, int], tuple[Connection, Talk]] = OrderedDict()
@@ -494,7 +495,7 @@ class WayBook:
         self._over_of_lossy = Ways()
 
     def take(self, facts: SessionFacts, view: SessionView) -> Sending:
-        """The next packet of a connection, and what it is to that; what its end has sent by now."""
+        """Take the next packet of a connection and its relation to it; return what its end has sent so far."""
         connection = view.connection
         key = facts.connection, facts.interface
         known = self._talks.get(key)
@@ -530,7 +531,7 @@ class WayBook:
         sending.end(half.end, sent_bytes, came_bytes)
 
     def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
-        """What is known by now.
+        """Return everything that is known so far.
 
         Args:
             origins: who is where no handshake has told.
@@ -551,7 +552,7 @@ class WayBook:
 
 
 def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
-    """What is known about several series in several places."""
+    """Return the combined knowledge about several series."""
     found: dict[str, Ways] = {}
     for each in known:
         for series, ways in each.items():

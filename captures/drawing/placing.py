@@ -140,7 +140,7 @@ def label_lines(label: str) -> list[str]:
 
 
 def ranks(ways: Sequence[Way]) -> dict[str, int]:
-    """Return how many hops each queue manager is down the stream of messages, by key; 0 is the beginning.
+    """Return each queue manager's distance in hops from the beginning of the messages' way, by key.
 
     Each group of connected queue managers begins at 0.
     """

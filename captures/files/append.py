@@ -19,7 +19,7 @@ BYTE_ORDERS: Final = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"):
 
 
 class GrowingFile(io.BytesIO):
-    """Collects what is written and hands it to the operating system at `flush`, all of it or nothing.
+    """Collects writes and hands them to the operating system at `flush`, all of them or none.
 
     An existing file is continued behind its last whole block.
 

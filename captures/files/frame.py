@@ -1,4 +1,4 @@
-"""What every kind of capture file holds: frames with their time and place, and possibly damage."""
+"""The content of every kind of capture file: frames with their time and place, and possibly damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Bytes as people have them at hand: raw, or as text that some tool printed.
+r"""Reads pasted bytes: raw, or as text that a tool printed.
 
 hex             Wireshark's hex stream, xxd -p, .NET's BitConverter; blanks, commas, colons, hyphens and 0x are
                 ignored

@@ -168,7 +168,7 @@ class Source(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What a file has described so far: all that a reader needs to begin in the middle of it.
+    """The declarations of a file so far, which a reader needs to begin in the middle.
 
     order: the byte order, as struct writes it.
     sources: the interfaces that the section has described so far.
@@ -213,7 +213,7 @@ class PcapngReader:
 
     @property
     def section(self) -> Section:
-        """What is known after the last block."""
+        """Return the state after the last block."""
         return Section(self.order, tuple(self._sources), self._interface_count)
 
     def frames(self) -> Iterator[Frame]:

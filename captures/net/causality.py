@@ -81,7 +81,7 @@ class View:
         return arrivals
 
     def let_go(self) -> list[Arrival]:
-        """Give up what is waited for; return all that was held."""
+        """Stop waiting for missing bytes; return everything that was held."""
         for sender in self.senders:
             sender.give_up()
         self._queue_up()

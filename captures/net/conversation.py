@@ -110,7 +110,7 @@ class Segments:
         half.identification = (half.identification + count) % 2**16
 
     def arrive(self, receiver: Side, count: int | None = None) -> None:
-        """Note that `count` more of the other side's numbers have arrived; without it, all that it sent."""
+        """Note that `count` more of the other side's bytes have arrived; without it, all that it sent."""
         half, other = self._halves[receiver], self._halves[receiver.other]
         if count is None:
             half.received_sequence = other.next_sequence

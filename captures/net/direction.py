@@ -127,7 +127,7 @@ class Stream:
             self.conflicts.append(Contradiction.between(first, second))
 
     def said_of_conflicts(self) -> Iterator[tuple[str, str]]:
-        """Yield what to report about the conflicts: the code of a finding, and its text."""
+        """Yield findings about the conflicts: code and text of each."""
         for first, second, damaged in self.conflicts:
             text = f"{self}: frames {first} and {second} have other bytes for the same place of the stream"
             if damaged:
@@ -216,7 +216,7 @@ class Direction:
             self.stream.ending = Ending.RESET
 
     def acknowledged(self, number: int, *, first: bool) -> None:
-        """Note that the receiver has had everything before this number.
+        """Note that the receiver has everything before this number.
 
         Args:
             first: it answers our SYN, so the stream begins here.
@@ -237,7 +237,7 @@ class Direction:
             self._give_up_acknowledged()
 
     def forget(self, before: int) -> None:
-        """Compare repetitions only with what frames from this number on brought."""
+        """Compare repetitions only with frames from this number on."""
         self._recent.forget(before)
 
     @property
@@ -256,14 +256,14 @@ class Direction:
         return bool(self._early)
 
     def in_place(self) -> list[InPlace]:
-        """Return what has been put in place since the last call."""
+        """Return the chunks that were put in place since the last call."""
         if not self._in_place:
             return []
         in_place, self._in_place = self._in_place, []
         return in_place
 
     def give_up_before(self, number: int) -> None:
-        """Give up what is missing before this number, which was acknowledged."""
+        """Stop waiting for bytes before this number, because they were acknowledged."""
         while self._next is not None and self._early:
             if self._early[0].position > self._next + self._distance(number):
                 break
@@ -276,7 +276,7 @@ class Direction:
         self._recent.forget()
 
     def settle(self) -> None:
-        """End the stream: what was sent but has not been captured will not be."""
+        """End the stream: missing bytes will not come any more."""
         self.give_up()
         lacking_bytes = self._lacking_bytes
         if lacking_bytes > 0:

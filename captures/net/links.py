@@ -47,7 +47,7 @@ def held(link_type: int, frame: bytes) -> Held | None:
 
 
 def behind_type(frame: bytes, at: int) -> Held | None:
-    """Return what the EtherType at `at` announces, behind any VLAN tags.  [IEEE 802.1Q] 9.4"""
+    """Return the type that the EtherType at `at` announces, after any VLAN tags.  [IEEE 802.1Q] 9.4"""
     for _ in range(MAX_TAGS + 1):
         if at + 2 > len(frame):
             return None

@@ -84,7 +84,7 @@ class Recent:
         self._size_bytes = 0
 
     def add(self, position: int, data: bytes, frame: Frame) -> None:
-        """Add what was read behind everything added before, and its frame."""
+        """Add bytes that follow everything added before, and their frame."""
         self._pieces.append((position, data, frame))
         self._size_bytes += len(data)
         self._held.total_bytes += len(data) + len(frame.data) + PIECE_COST_BYTES
@@ -94,7 +94,7 @@ class Recent:
     def add_many(
         self, position: int, sizes: Sequence[int], payload: Callable[[int], tuple[bytes, Frame]]
     ) -> int:
-        """Add pieces that lie one behind the other; only those to be kept are asked for.
+        """Add consecutive pieces; only those to be kept are read.
 
         Returns:
             The position behind them.
@@ -160,7 +160,7 @@ class DamagedCopies:
         self._reached: dict[tuple[Endpoint, Endpoint, int], int] = {}
 
     def is_behind(self, segment: Segment, interface: int) -> bool:
-        """Whether a new segment with payload has bytes of a place that earlier segments had."""
+        """Whether a new segment repeats bytes of earlier segments."""
         way = (segment.source, segment.destination, interface)
         start, reached = segment.sequence_number, self._reached.get(way)
         end = (start + len(segment.payload)) % 2**32
@@ -201,7 +201,7 @@ def _contradicting(frame: Frame, segment: Segment, before: Iterable[Caught]) -> 
 
 
 def is_damaged(kept: Iterable[Frame], first: int, last: int, source: Endpoint) -> bool:
-    """Whether a packet is in a frame whose checksum does not fit, though its sender's other checksums do.
+    """Whether a packet is in a frame with a wrong checksum, although its sender's other checksums are right.
 
     Args:
         kept: the last KEPT_COUNT frames in order, without those longer than LONGEST_BYTES.

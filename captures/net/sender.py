@@ -1,4 +1,4 @@
-"""One end of a connection at one interface: what it sent, and what still waits for bytes that it acknowledges."""
+"""One end of a connection at one interface: its bytes, and those that wait for bytes that they acknowledge."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sender(Direction):
         self.queue_bytes = 0
 
     def queue_up(self, came: int, other_came: int) -> bool:
-        """Queue what is in its place; return whether there was anything."""
+        """Queue the bytes that are in place; return whether there were any."""
         in_place = self.in_place()
         if not in_place:
             return False
@@ -64,7 +64,7 @@ class Sender(Direction):
         return True
 
     def pass_on(self, other: Sender) -> list[Arrival]:
-        """Return what is in place and need not wait, if nothing waits on either side; the rest stays where it is."""
+        """Return the bytes in place that need not wait, if nothing waits on either side."""
         arrivals: list[Arrival] = []
         if other._in_place:
             return arrivals  # This segment has just released what they waited for: ours may answer them.
@@ -83,7 +83,7 @@ class Sender(Direction):
         return Arrival(self.stream, chunk._replace(ahead=True) if ahead else chunk)
 
     def lag(self, needs: int | None) -> Lag:
-        """Return how much is missing of the bytes before the other side's acknowledgment number."""
+        """Return the number of missing bytes before the other side's acknowledgment number."""
         if needs is None:
             return Lag.NONE
         if self.absent:
@@ -132,7 +132,7 @@ class Sender(Direction):
         self.stream.ending = ending
 
     def hear(self, base: int | None, acknowledged: int | None) -> None:
-        """Add at once what the other side has acknowledged.
+        """Add the bytes that the other side has acknowledged at once.
 
         Args:
             base: the first number, if it came before our first segment.
@@ -141,7 +141,7 @@ class Sender(Direction):
         self._base, self._acknowledged = base, acknowledged
 
     def goes_on(self, sequence_number: int | None) -> bool:
-        """Whether payload that begins with this number brings exactly what is due; for None, whether anything is due.
+        """Whether payload with this number is exactly the next; for None, whether the next number is known.
 
         Nothing may be waiting.
         """
@@ -150,7 +150,7 @@ class Sender(Direction):
         return sequence_number is None or (sequence_number - self._next) % 2**32 == 0
 
     def take_more(self, sizes: Sequence[int], payload: Callable[[int], tuple[bytes, Frame]]) -> None:
-        """Add at once payloads that bring what is due, one behind the other.
+        """Add consecutive payloads at once, each exactly the next.
 
         Args:
             sizes: in bytes.

@@ -107,7 +107,7 @@ class Reassembler:
         return arrivals
 
     def contradict(self, damaged: Frame, whole: Frame, segment: Segment) -> None:
-        """Note that another frame has intact what was damaged in a segment that was fed."""
+        """Note that another frame has an intact copy of a damaged segment that was fed."""
         if damaged.interface.number in self._halves:
             damaged = self._halves[damaged.interface.number].put_right(damaged)
         connection = self._connections[ends_of(segment.source, segment.destination)]
@@ -135,7 +135,7 @@ class Reassembler:
 
 
 class Connection:
-    """Two ends, and what each interface saw of their bytes.
+    """Two ends, and their bytes as each interface saw them.
 
     Args:
         number: the `connection` of its streams.
@@ -183,7 +183,7 @@ class Connection:
         return self.view(frame.interface).feed(segment, frame)
 
     def contradict(self, damaged: Frame, whole: Frame, source: Endpoint) -> None:
-        """Note that another frame has intact what was damaged in a frame of this side."""
+        """Note that another frame has an intact copy of a damaged frame of this side."""
         stream = self.view(damaged.interface).pair(source)[0].stream
         stream.contradict(*sorted((damaged, whole), key=lambda each: each.number))
 
@@ -210,11 +210,11 @@ class Connection:
         return [arrival for view in self._views.values() for arrival in view.settle()]
 
     def let_go(self) -> list[Arrival]:
-        """Give up what is waited for; return all that was held."""
+        """Stop waiting for missing bytes; return everything that was held."""
         return [arrival for view in self._views.values() for arrival in view.let_go()]
 
     def forget(self, before: int) -> None:
-        """Compare repetitions only with what frames from this number on brought."""
+        """Compare repetitions only with frames from this number on."""
         for sender in self._senders:
             sender.forget(before)
 

@@ -1,4 +1,4 @@
-"""Interfaces that each have a part of the traffic, and are read as one. The first segments of a capture tell.
+"""Interfaces that each have a part of the traffic, and are read as one. The first segments of a capture show which.
 
 A full-duplex TAP has an interface for each direction of a line. A capture shows this if no connection has both
 directions at one interface, and some connection has one direction at one interface and the other at another.
@@ -36,7 +36,7 @@ BOTH_SHARE: Final = 8
 
 
 class Half(NamedTuple):
-    """The interface that an interface of a TAP or a bond is read as: that of its other half.
+    """The interface that another half of a TAP or a bond is read as.
 
     ahead_ns: how far its own clock is ahead of that interface's.
     """

@@ -110,7 +110,7 @@ def encode_frame(segment: Segment, identification: int) -> bytes:
 def ip_frame(
     source: bytes, destination: bytes, protocol: int, identification: int, contents: Sequence[bytes]
 ) -> bytes:
-    """Return what IPv4 carries as an Ethernet frame.  [RFC 791] 3.1
+    """Return an IPv4 payload as an Ethernet frame.  [RFC 791] 3.1
 
     Args:
         source, destination: IPv4 addresses.

@@ -1,4 +1,4 @@
-"""What a frame carries inside all its tunnels: one table of encapsulations.
+"""Finds the content of a frame inside all its tunnels, by one table of encapsulations.
 
 Port mirrors of switches and clouds, lines of providers and networks of containers wrap what they carry. Each line of
 LAYERS says what is behind one kind of header. Plain frames with TCP never consult it.

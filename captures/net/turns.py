@@ -1,4 +1,4 @@
-"""Where connections begin and end, as their SYN, FIN and RST tell: pictures show this for links and nodes."""
+"""The beginnings and ends of connections, by their SYN, FIN and RST, for pictures of links and nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLLOWED_LIMIT: Final = 16_384
 
 
 class Turned(Enum):
-    """What an end did to a connection. A refused connection never existed."""
+    """An end's action on a connection. A refused connection never existed."""
 
     OPENS = "opens"
     ANSWERS = "answers"

@@ -1,6 +1,5 @@
-"""Where frames are caught, and by which clock: two halves of a TAP, a sniffer at each host, one at both sides of a host
-that translates addresses; clocks that are wrong.
-"""
+"""Places and clocks of sniffers: two halves of a TAP, one at each host, one on both sides of address translation; wrong
+clocks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What everything else builds on: time, timers, settings, errors. Nothing here knows packets."""
+"""The basis of everything else: time, timers, settings, errors. Nothing here knows packets."""

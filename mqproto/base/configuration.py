@@ -172,7 +172,7 @@ class Settings:
 
     @property
     def page_limits(self) -> tuple[int, int]:
-        """How many messages to look through at a time, and how many bytes they may take unless there is only one.
+        """The number of messages to look through at a time, and the bytes that they may take, unless there is only one.
 
         A page is never larger than what may be in memory of one queue.
         """

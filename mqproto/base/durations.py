@@ -46,5 +46,5 @@ class Durations:
 
     @property
     def within(self) -> list[tuple[float, int]]:
-        """For each bound, in seconds, how many durations were no longer."""
+        """Return for each bound, in seconds, the number of durations up to it."""
         return [*zip(self._bounds_s, accumulate(self._counts), strict=False)]

@@ -51,4 +51,4 @@ class UsageError(MqprotoError, ValueError):
 
 
 class QuotaExceeded(UsageError):  # noqa: N818
-    """There is no room for what the caller hands in; the same call will do once there is."""
+    """There is no room for the caller's messages; the same call will succeed once there is."""

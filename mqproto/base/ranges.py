@@ -26,7 +26,7 @@ class Ranges:
 
     @property
     def range_count(self) -> int:
-        """How many ranges the set has, which is what it costs."""
+        """Return the number of ranges in the set, which determines its cost."""
         return len(self._first)
 
     @property
@@ -74,7 +74,7 @@ class Ranges:
         return sum(min(last, number) - first + 1 for first, last in self if first <= number)
 
     def drop_through(self, number: int) -> int:
-        """Forget all numbers up to this one; return how many were in the set."""
+        """Forget all numbers up to this one; return the number of those that were in the set."""
         count = 0
         while self._first and self._first[0] <= number:
             last = min(self._last[0], number)

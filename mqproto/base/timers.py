@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Timer(Enum):
-    """What a deadline is for, and the section that says what happens then."""
+    """The purpose of a deadline, and the section with its consequences."""
 
     __hash__ = object.__hash__  # Enum's own hashes the name each time, and timers are started per message.
 

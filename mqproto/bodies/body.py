@@ -93,7 +93,7 @@ def write_body(value: Value, kind: str) -> tuple[bytes, int]:
 
 
 def describe(body: Body) -> dict[str, Any]:
-    """Return what a body says beyond its bytes, for `json.dumps`; empty if nothing is known about them.
+    """Return the decoded content of a body, for `json.dumps`; empty if its format is unknown.
 
     content: its `kind` and its `value` in the form of `to_json`; or the `reason` why it is shown as bytes.
     headers: their `sender` and their `fields`.

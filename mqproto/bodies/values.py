@@ -126,7 +126,7 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A reference to an object that already stands elsewhere.
+    """A reference to an object that occurs elsewhere.
 
     path: its members and indexes from the root as a JSON Pointer, `/Lines/0/Item`.  RFC 6901
     """
@@ -201,7 +201,7 @@ _DOUBLES: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
 def from_json(data: Any) -> Value:
-    """Return the value for data from `to_json`, or for data that somebody wrote in its form.
+    """Return the value for data from `to_json`, or for hand-written data in its form.
 
     Raises:
         UsageError: it has another form, is nested deeper than DEPTH_LIMIT, or has more than VALUES_LIMIT values.

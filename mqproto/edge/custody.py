@@ -1,4 +1,4 @@
-"""Who has a message, and what became of it: the words for that, and the one rule that chooses them.
+"""Who has a message, and its outcome: the words, and the one rule that chooses them.
 
 What is known is gathered from stores, the document history, journals and logs (`Evidence`), as far as there are any.
 A gateway has only the history, so it uses coarser words (`State`) than an audit (`End`); each end has one state.
@@ -26,7 +26,7 @@ RESOLVED_BY: Final = "resolved by an operator"
 
 
 class State(StrEnum):
-    """What became of a message, as its producer is told."""
+    """The state of a message, as its producer learns it."""
 
     UNDER_WAY = "under-way"
     """The gateway has it: it is being handed to the node."""
@@ -50,7 +50,7 @@ class State(StrEnum):
 
 
 class End(StrEnum):
-    """Who has a message: one of these, or nobody."""
+    """The owner of a message: one of these, or nobody."""
 
     PROCESSED = "processed"
     """Its consumer has said that all is well."""
@@ -96,7 +96,7 @@ STATES: Final = {
 
 
 class Deed(StrEnum):
-    """What an operator does about a message that failed."""
+    """An operator's action on a message that failed."""
 
     RETRIED = "retried"
     """It is about to be sent again."""
@@ -109,7 +109,7 @@ class Deed(StrEnum):
 
 
 class Removal(NamedTuple):
-    """A message that had failed has left its queue: a line of a node's log.
+    """The removal of a failed message from its queue: a line of a node's log.
 
     copy: the identifier of the copy, or of the dead letter.
     reason: the class of what was done with it.
@@ -196,7 +196,8 @@ class Evidence:
 
     @property
     def confirmed(self) -> str:
-        """The class with which its way ended, under its present name; empty if it goes on or nobody has said."""
+        """Return the class with which its way ended, under its present name; empty if it has not ended, or is
+        unknown."""
         return self.ends.get(self.names[-1], "")
 
     @property
@@ -237,7 +238,7 @@ def is_called(name: str, key: str, names: Collection[str]) -> bool:
 
 
 def end_of(known: Evidence) -> End:
-    """Who has the message: what came last decides, because a store may have what was acknowledged since."""
+    """Return who has the message. The last event decides, because a store may still have an acknowledged message."""
     if known.resolved:
         return End.RESOLVED
     if known.processed:
@@ -264,7 +265,7 @@ def end_of(known: Evidence) -> End:
 
 
 def state_of(known: Evidence) -> State:
-    """What its producer is told. A message that no store has is as it was when the history last heard of it.
+    """Return the state for its producer. For a message that is in no store, the history's last state counts.
 
     A producer is told no more about a trigger without a history than that it received the message, like any program.
     """
@@ -311,7 +312,7 @@ OWNERS: Final = {
 
 
 def owner_of(known: Evidence) -> str:
-    """Who has a message: a queue, a node, a trigger, a person."""
+    """Return the owner of a message: a queue, a node, a trigger or a person."""
     end = end_of(known)
     if end is End.BEING_PROCESSED:
         return known.owner
@@ -319,7 +320,7 @@ def owner_of(known: Evidence) -> str:
 
 
 def reason_of(known: Evidence) -> str:
-    """Why it is where it is; empty if the place says it."""
+    """Return the reason for its place; empty if the place is the reason."""
     end = end_of(known)
     if end is End.IN_ERROR_QUEUE:
         return known.copied

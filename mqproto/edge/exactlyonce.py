@@ -13,7 +13,7 @@ from mqproto.base.errors import UsageError
 
 
 class Verdict(StrEnum):
-    """What a message is to the consumer that is to process it."""
+    """Whether a message is new, a duplicate or in doubt for its consumer."""
 
     NEW = "new"
     """It is processed, then acknowledged."""
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 
 class Count(Enum):
-    """Step 1: how often the message has been delivered."""
+    """Step 1: the number of deliveries of the message."""
 
     FIRST = "1"
     AGAIN = ">1"
@@ -45,7 +45,7 @@ class Count(Enum):
 
 
 class Entry(StrEnum):
-    """Step 2: what the document history has about the message, by its UUID, or by its message identifier."""
+    """Step 2: the document history's entry for the message, by its UUID or message identifier."""
 
     ABSENT = "absent"
     STARTED = "started"
@@ -82,7 +82,7 @@ BY_HISTORY: Final = {
 
 
 def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Verdict | None:
-    """Return what steps 1 and 2 decide; None if the resolver is to be asked.
+    """Return the decision of steps 1 and 2; None if the resolver has to be asked.
 
     Args:
         delivery_count: from 1, this delivery counted; -1 if it is not known.
@@ -112,7 +112,7 @@ Without a history neither happens, and a failure is reported when the message ha
 
 
 def retrieval_fails(delivery_count: int, limit: int, verdict: Verdict) -> bool:
-    """Whether a message is given up as it is delivered; this is reported as a retrieval failure.
+    """Whether a message is given up at this delivery, as a retrieval failure.
 
     Args:
         limit: how often a message may be delivered.

@@ -69,7 +69,7 @@ def parted(argument: bytes) -> tuple[int, bytes]:
 
 
 def behind(identifier: int, newest: int) -> int:
-    """How far one identifier is behind another, 0 to 255."""
+    """Return how far one identifier is before another, 0 to 255."""
     return (newest - identifier) % IDENTIFIERS
 
 
@@ -85,7 +85,7 @@ def _checked(profile: int) -> int:
 
 
 class Answer(Enum):
-    """What a performer does about an invocation."""
+    """A performer's reaction to an invocation."""
 
     PERFORM = "perform"
     """It is new."""
@@ -98,7 +98,7 @@ class Answer(Enum):
 
 
 class Kept(NamedTuple):
-    """What a performer must have on disk about an operation, in one transaction with its effects.
+    """The record of an operation that a performer must store in one transaction with its effects.
 
     forgotten: identifiers that are no longer remembered.
     """
@@ -143,7 +143,7 @@ class Performer:
         return Answer.PERFORM
 
     def go_on(self, following: int) -> tuple[int, ...]:
-        """The invoker tells the identifier of its next operation. Return the old identifiers that are forgotten.
+        """Take the identifier of the invoker's next operation. Return the old identifiers that are forgotten.
 
         Only it knows how far it has counted, if nothing of its last operations was on disk when we crashed.
         """
@@ -171,7 +171,8 @@ class Performer:
 
     @property
     def following(self) -> int:
-        """The identifier of the next operation, if its invoker has lost count: the one after the newest that came."""
+        """Return the identifier of the next operation for an invoker that has lost count: the one after the newest
+        received."""
         return 0 if self._newest is None else (self._newest + 1) % IDENTIFIERS
 
     @property
@@ -186,7 +187,7 @@ class Performer:
         return outcome
 
     def complete(self, identifier: int, outcome: bytes) -> Kept:
-        """An operation was performed; that it cannot be performed is an outcome, too."""
+        """Record the outcome of an operation; a refusal is an outcome too."""
         assert self._outcomes[identifier] is None, "it was to be performed"
         self._outcomes[identifier] = outcome
         before = self._newest_kept
@@ -212,7 +213,7 @@ class Pending:
 
     @property
     def argument(self) -> bytes:
-        """The argument as it is sent."""
+        """Return the argument in the form in which it is sent."""
         return with_identifier(self.identifier, self.parameter)
 
 
@@ -237,7 +238,7 @@ class Invoker:
 
     @property
     def pending(self) -> list[Pending]:
-        """The operations whose outcome is not known, the oldest first. After a break all of them are retried."""
+        """Return the operations without a known outcome, the oldest first. After a break all of them are retried."""
         return list(self._pending.values())
 
     @property

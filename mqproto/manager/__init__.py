@@ -1,1 +1,1 @@
-"""The queue manager: queuemanager.py has what it is told, carry.py what is done with its decisions."""
+"""The queue manager: queuemanager.py takes events, carry.py carries out the decisions."""

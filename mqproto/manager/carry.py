@@ -1,4 +1,4 @@
-"""The one loop of every queue manager: take a batch, and do what it says in the one order that keeps the promise.
+"""The one loop of every queue manager: take a batch, and carry it out in the one order that keeps the promise.
 
 Nodes run it with sockets and a disk, worlds and tests with hands of their own. Nothing else orders a commit and a send.
 """
@@ -61,7 +61,7 @@ class Hands(Protocol):
 
 
 def carry_out(core: QueueManager, batch: Batch, now: Moment, hands: Hands) -> None:
-    """Do what a batch says: on disk before anybody hears of it.
+    """Carry out a batch: everything is on disk before it is sent.
 
     Args:
         batch: the one that `core.take(now)` has just returned. The caller takes it, because worlds look at it

@@ -1,4 +1,4 @@
-"""Sends dead letters to where they were going."""
+"""Sends dead letters to their destinations again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeadLetters:
         self._sending = sending
 
     def send_back(self, name: str, keys: Sequence[int] | None, now: Moment) -> int:
-        """Send messages from a dead-letter queue or a journal to their destinations again. Return how many.
+        """Send messages from a dead-letter queue or a journal to their destinations again. Return their number.
 
         From a queue that applications chose for dead letters, only dead letters are sent.
 
@@ -86,7 +86,7 @@ class DeadLetters:
 
 
 def draft_of(message: UserMessage) -> Draft:
-    """Return the draft that the application wrote, as far as a packet tells.
+    """Return the application's draft, as far as a packet shows it.
 
     Raises:
         UsageError: the packet does not tell, because its body is encrypted.

@@ -70,7 +70,7 @@ class Expiration:
             self.expect(min([each for each in expires_s if each is not None]), now)
 
     def look_again(self, now: Moment) -> None:
-        """Messages came back from where their time was not watched."""
+        """Watch the deadlines of messages that came back."""
         if self._desk.timers.runs(Timer.EXPIRATION, None):
             self.expect(now.utc_s, now)
 
@@ -112,7 +112,7 @@ class Expiration:
         self._desk.writes.urgent().counters[SENT_EXPIRES] = int(expires)
 
     def pages(self) -> Sequence[ReadPage | ReadExpired]:
-        """Return what to ask the store, after all other pages, because they change what is on disk."""
+        """Return the requests to the store, after all other pages, because those change the store."""
         if self._overlooked:
             return self._overlooked[:1]
         read, self._read = self._read, False

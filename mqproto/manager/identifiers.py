@@ -1,4 +1,4 @@
-"""Which messages came before: the MessageIDHistoryTable.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
+"""The MessageIDHistoryTable: which messages came before.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
 
 A message that comes twice was on its way when a connection broke, and at most one window of them was. So for
 each sender the newest messages are always remembered, twice as many as the window of the neighbour that
@@ -86,7 +86,7 @@ class SenderHistory:
 
     @property
     def spare(self) -> int:
-        """How many of the oldest are remembered only because they are young; 0 until it is known who brings them."""
+        """Return how many of the oldest are remembered only because they are recent; 0 until their sender is known."""
         if self.bringer is None:
             return 0
         return max(0, len(self.arrivals) - max(self.bringer.remembered, self.remembered_before))
@@ -121,7 +121,7 @@ class SenderHistory:
 
 
 class Group(NamedTuple):
-    """Senders, each with how many of its oldest messages may be forgotten, and the most to forget in all."""
+    """Senders, each with the number of its oldest messages that may be forgotten, and the limit for all."""
 
     senders: list[tuple[SenderHistory, int]]
     most: int
@@ -202,7 +202,7 @@ class MessageIdHistory:
         return sender is not None and _came_before(sender, ordinal, hop_count)
 
     def drops_most_of(self) -> dict[Guid, tuple[int, int]]:
-        """Return the senders that sent mostly duplicates lately: how many those were, and of how many."""
+        """Return the senders that mostly sent duplicates lately, with the numbers of duplicates and of all messages."""
         found: dict[Guid, tuple[int, int]] = {}
         for sender in self._senders.values():
             if sender.drops_most:

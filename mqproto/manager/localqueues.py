@@ -237,8 +237,7 @@ class LocalQueues:
         return made
 
     def change(self, declaration: QueueDeclaration) -> None:
-        """Change a queue's properties, over restarts as well: all but its names and its kind may change.
-        [MS-MQDMPR] 3.1.1.2
+        """Change a queue's properties permanently, except its names and its kind.  [MS-MQDMPR] 3.1.1.2
 
         Raises:
             UsageError: there is no such queue, or its journal is to go and is not empty.
@@ -300,7 +299,7 @@ class LocalQueues:
         self._stirred[queue] = None
 
     def take_stirred(self, now: Moment) -> list[LocalQueue]:
-        """Return the queues to look at. Their new messages came now."""
+        """Return the queues with changes, and date their new messages now."""
         stirred, self._stirred = self._stirred, {}
         for queue in stirred:
             if fresh := queue.take_fresh(now):

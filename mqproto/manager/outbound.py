@@ -93,7 +93,7 @@ class Outbound:
     def expect_answers(
         self, destination: Destination, until_s: int, queues: Collection[int], now: Moment
     ) -> None:
-        """Expect answers from a destination that nobody has declared, until then, to these queues of ours."""
+        """Expect answers from an undeclared destination to these queues of ours, until then."""
         host, manager = destination.host, destination.manager
         met = self._neighbours.met
         if host is not None:
@@ -112,7 +112,7 @@ class Outbound:
         return bool(self._way_to(manager))
 
     def is_met_at(self, manager: Guid, host: str) -> bool:
-        """Whether a queue manager that nobody has declared was met at a host."""
+        """Whether an undeclared queue manager was met at a host."""
         found = self._neighbours.met.get(manager)
         return found is not None and found.is_at(host)
 
@@ -304,7 +304,7 @@ class Outbound:
             self.put(queue, joining(encode_packet(message), message.user.message_id, recoverable))
 
     def wake(self, queue: OutgoingQueue) -> None:
-        """Something may be sent, or read: an acknowledgment came, or messages left."""
+        """Note that a queue may send or read again, because of an acknowledgment or because messages left."""
         self._neighbours.wake(queue)
 
     def restore(self, stored: StoredQueue) -> None:

@@ -1,4 +1,4 @@
-"""What follows when a message ends: who is told, and what is kept.
+"""The consequences of a message's end: who is told, and what is kept.
 
 Every ending, wherever it happened, passes through here once. [MS-MQQB] 3.1.5.5.4, 3.1.5.7, 3.1.5.8.2, 3.1.5.8.8,
 3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2 each say a part of it:
@@ -92,7 +92,7 @@ class Outcomes:
         """Messages that the store no longer had as they were written."""
 
     def follow(self, endings: Iterable[Ending], now: Moment) -> None:
-        """Do all that follows from each."""
+        """Carry out the consequences of each ending."""
         for ending in endings:
             packet = decode_message(ending.packet)
             self._follow(ending, packet, now)
@@ -203,7 +203,7 @@ class Outcomes:
         in_doubt: bool,
         now: Moment,
     ) -> None:
-        """Keep a letter about a message that is lost. Its destination is its own queue, so nobody sends it on.
+        """Keep a dead letter about a lost message. Its destination is its own queue, so it is never sent.
 
         Args:
             source: the sender of the lost message, whose identifier the letter then has; else it has one of its own.

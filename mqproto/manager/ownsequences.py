@@ -136,14 +136,14 @@ class OwnSequences:
         return succession
 
     def is_full(self, name: str) -> bool:
-        """Whether a sequence has no number left; it begins anew when all its messages are acknowledged."""
+        """Whether a sequence has no number left; it starts again when all its messages are acknowledged."""
         succession = self._successions.get(one_spelling(name))
         if succession is None or succession.newest.is_closed:
             return False
         return succession.newest.next_number > USED_UP
 
     def succession(self, time_stamp: int) -> Succession | None:
-        """The sequences whose TxSequenceIDs have this TimeStamp: all to one destination queue."""
+        """Return the sequences whose TxSequenceIDs have this TimeStamp; all go to one destination queue."""
         return self._by_time_stamp.get(time_stamp)
 
     def towards_source(self, source: Guid, remote: Remote) -> list[Succession]:
@@ -177,7 +177,8 @@ class OwnSequences:
         )
 
     def resend(self, number: int, now: Moment) -> Note:
-        """No OrderAck came in time for the sequence with this number. Return the line of the log.  3.1.6.5"""
+        """Send a sequence's messages again after its OrderAck did not come in time. Return the line for the log.
+        3.1.6.5"""
         sequence = self._outbound.queue(number)
         assert isinstance(sequence, OutgoingSequence)
         sequence.resends.ack_wait_expired(now)

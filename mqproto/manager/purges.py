@@ -41,7 +41,7 @@ class Purges:
         self._reads: list[ReadPage] = []
 
     def begin(self, queue: OutgoingQueue) -> None:
-        """Delete all that is in a queue now. A purge that is going on extends to what has come since."""
+        """Delete all messages in a queue now. A purge that is still running also takes newer messages."""
         for message in list(queue.window):
             self._end(queue, message.position, message.packet)
         if queue.queue not in self._going:
@@ -93,7 +93,7 @@ GOES: Final = "it is dropped: it had arrived, or is in memory"
 
 
 class Damage:
-    """Handles single messages that the store no longer has as they were written. Each is dropped, and all others go on.
+    """Handles messages that are damaged in the store. Each is dropped, and all others continue.
 
     The store keeps the row in its quarantine, as it stands. Otherwise it depends on the queue:
 

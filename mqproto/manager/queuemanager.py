@@ -135,7 +135,7 @@ class QueueManager:
         return True
 
     def is_known(self, session: int) -> bool:
-        """Whether the peer has said who it is, and is a queue manager that an operator has declared."""
+        """Whether the peer has identified itself as a declared queue manager."""
         found = self._parts.transports.sessions.get(session)
         return found is not None and found.is_proven
 
@@ -234,7 +234,7 @@ class QueueManager:
     # Time and the store
 
     def tick(self, now: Moment) -> None:
-        """Do what is due."""
+        """Handle everything that is due."""
         for timer, owner in self._parts.desk.timers.expired(now.uptime_ms):
             if isinstance(owner, int):
                 self._parts.transports.expired(timer, owner, now)
@@ -278,7 +278,7 @@ class QueueManager:
         self._parts.desk.writes.has_room(room_bytes != 0)
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
-        """Take the answer to one of a batch's reads; that says what `rows` are."""
+        """Take the answer to one of a batch's reads, which determines the type of `rows`."""
         if hurt := [(place, packet) for place, packet, _ in rows if isinstance(packet, HurtPacket)]:
             first = 0 if isinstance(page, ReadExpired) else message_key(page.queue, 0)
             for place, packet in hurt:
@@ -357,7 +357,7 @@ class QueueManager:
         return received
 
     def settle(self, consumer: int, queue: str, now: Moment, *, commit: bool) -> None:
-        """A transactional consumer commits what it was given, or rolls it back.
+        """Commit or roll back messages of a transactional consumer.
 
         Raises:
             UsageError: it was given nothing.
@@ -371,7 +371,7 @@ class QueueManager:
         self._parts.queues.stir(local)
 
     def reject(self, consumer: int, queue: str) -> None:
-        """A transactional consumer refuses what it was given for good: class MQMSG_CLASS_NACK_RECEIVE_REJECTED.
+        """Reject messages for a transactional consumer: class MQMSG_CLASS_NACK_RECEIVE_REJECTED.
 
         Raises:
             UsageError: it was given nothing.
@@ -381,7 +381,7 @@ class QueueManager:
         self._parts.queues.stir(local)
 
     def abandon(self, consumer: int, queue: str, now: Moment) -> None:
-        """A consumer is gone; the messages that it did not settle go back to where they were."""
+        """Forget a consumer; its unsettled messages return to their places."""
         local = self._parts.queues.named(queue)
         local.consumers.abandon(consumer)
         self._parts.expiration.look_again(now)
@@ -428,7 +428,7 @@ class QueueManager:
     # Operators
 
     def purge(self, queue: str) -> int:
-        """Delete all that is in a local or an outgoing queue now; dead letters and acknowledgments follow as asked for.
+        """Delete all messages in a local or an outgoing queue now; send the requested dead letters and acknowledgments.
 
         Messages that a consumer has not settled go if it gives them back.
 
@@ -474,7 +474,7 @@ class QueueManager:
             return False  # It was deleted meanwhile.
 
     def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
-        """Add a queue to those of its topology, from now on and over restarts.
+        """Add a queue to those of the topology, permanently.
 
         Args:
             declaration: the queue to add. Its identifier is chosen here, and was never that of another queue.
@@ -493,7 +493,7 @@ class QueueManager:
         self._parts.queues.change(declaration)
 
     def delete(self, queue: str) -> int:
-        """Delete a local queue, its journal, and all that is in them, over restarts as well.
+        """Delete a local queue, its journal and their messages permanently.
 
         Returns:
             How many messages are to go.
@@ -544,7 +544,7 @@ class QueueManager:
             self._parts.neighbours.hold(outgoing[0])
 
     def block(self, network: str, *, is_blocked: bool) -> int:
-        """Answer nobody who connects from an address or a network, over restarts as well; or unblock it.
+        """Block an address or a network permanently, so that connections from it get no answer; or unblock it.
 
         Sessions that came from there end. Those that this queue manager opened go on, and it opens more.
 
@@ -562,7 +562,7 @@ class QueueManager:
         return self._parts.transports.turn_out(self._parts.blocks.covers)
 
     def add_peer(self, name: str, host: str, manager: Guid | None, now: Moment) -> MetStatus:
-        """Add a queue manager that nobody has declared: an operator says where it is, and its name.
+        """Add an undeclared queue manager with the address and the name that an operator gives.
 
         Raises:
             UsageError: the name is taken, the GUID is declared, or there are too many.
@@ -599,7 +599,7 @@ class QueueManager:
         return self._parts.met.hosts_by_name
 
     def stop(self) -> None:
-        """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
+        """Close all sessions and write all pending changes; one more batch has to be carried out.  3.1.4.2"""
         self._parts.neighbours.close_all("the queue manager stops")
         self._parts.desk.writes.force()
 
@@ -660,7 +660,7 @@ class QueueManager:
         return batch
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
-        """Return what waits where, for people; the caller adds the time.
+        """Return the status of all queues and sessions, for people; the caller adds the time.
 
         names: the queues to describe; by default all, of which QUEUES_LISTED and SEQUENCES_LISTED are listed.
         """
@@ -671,7 +671,7 @@ class QueueManager:
         return list(dict.fromkeys(queue.name for queue in self._parts.outbound))
 
     def peers(self, now: Moment) -> PeersStatus:
-        """Return who is connected, who was, and what they did, for people."""
+        """Return present and former peers and what they did, for people."""
         return describe_peers(self._parts, now)
 
     def floods(self, now: Moment) -> list[FloodStatus]:

@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes of their packets the application decides."""
+        """Return about how many bytes of the packets come from the application."""
         own_bytes = _own_bytes(self.drafts)
         return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
 
@@ -135,7 +135,7 @@ class Sending:
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
     ) -> list[int]:
-        """Number messages, build their packets once, and put them where they wait.
+        """Number messages, build their packets once, and put them into their queues.
 
         together: whether the transactional messages form one transaction, or one each.
 

@@ -1,4 +1,4 @@
-"""What waits where, as an operator sees it.  [MS-MQDMPR] 3.1.1.3 to 3.1.1.5"""
+"""The status of queues, sequences and sessions for operators.  [MS-MQDMPR] 3.1.1.3 to 3.1.1.5"""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class IncomingStatus:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesStatus:
-    """How many messages of one sender were dropped because they came before; `source` is its queue manager.
+    """The number of dropped duplicates from one sender; `source` is its queue manager.
 
     lately: how many of its last `of` messages were dropped, if most of them were.
     """
@@ -249,7 +249,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class PeersStatus:
-    """Who is or was connected, and what all strangers together take up here.
+    """Present and former peers, and the resources that all strangers together use.
 
     blocked: the hosts and networks that get no answer.
     open_queues: the queues that are open to strangers, with the bytes that each holds and may hold of theirs.

@@ -1,4 +1,4 @@
-"""Where a message is at its queue manager, for those who ask why it has not arrived.
+"""Finds the place of a message at its queue manager, to explain why it has not arrived.
 
 A queue manager has only its next messages in memory. So its shell reads the store itself, and learns here
 what the place of each stored message means. Express messages that are only in memory are listed here.
@@ -104,7 +104,7 @@ class MessageStatus:
 
 
 def describe_message(found: Found) -> MessageStatus:
-    """Return what a packet tells."""
+    """Return the description of a message from its packet."""
     queue = shown(found.queue, TEXT_LIMIT)
     try:
         message = decode_message(found.packet)

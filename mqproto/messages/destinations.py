@@ -1,4 +1,4 @@
-"""Where messages go: what a format name means to a queue manager.  [MS-MQQB] 3.1.7.4"""
+"""Destinations of messages: the meaning of a format name for a queue manager.  [MS-MQQB] 3.1.7.4"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Destination:
 
 
 def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destination | None:
-    """What a format name means at the queue manager `identity`; None if nothing can be sent there from here."""
+    """Return the destination of a format name at the queue manager `identity`; None if it cannot send there."""
     match name:
         case PrivateName(journal=False):
             return Destination(str(name), name.manager, name.identifier)

@@ -1,4 +1,4 @@
-"""What applications hand in; manager/sending.py makes packets of it.  [MS-MQQB] 3.1.7.11"""
+"""Messages as applications write them; manager/sending.py turns them into packets.  [MS-MQQB] 3.1.7.11"""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Draft:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes of a packet its application decides."""
+        """Return about how many bytes of a packet come from its application."""
         listed = list_bytes(self.destinations) if self.destinations else 0
         security = SECURITY_BYTES if self.sender_id or self.privacy_level or self.signer else 0
         if self.privacy_level:
@@ -177,7 +177,7 @@ class Draft:
 
 
 def copies(destinations: Sequence[Destination], drafts: Iterable[Draft]) -> list[tuple[Destination, Draft]]:
-    """Return what to enqueue for each destination to get each message.  [MS-MQDMPR] 3.1.7.1.27
+    """Return the copies to enqueue, so that each destination gets each message.  [MS-MQDMPR] 3.1.7.1.27
 
     The copies of one message stand together. Each is numbered by itself; if they are enqueued together, all
     or none of them are accepted.

@@ -38,7 +38,7 @@ _class = struct.Struct("<H")
 
 
 def headers_behind(path_name: str) -> bytes:
-    """The bytes behind a kept message, for `UserMessage.trailing`.
+    """Return the bytes after a kept message, for `UserMessage.trailing`.
 
     path_name: the queue's, such as `.\\private$\\failed-orders`.
     """
@@ -49,7 +49,7 @@ def headers_behind(path_name: str) -> bytes:
 
 
 def path_name_in(trailing: bytes) -> str:
-    """The path name of the dead-letter queue that is named behind a message; empty if none is named."""
+    """Return the path name of the dead-letter queue that is stored after a message; empty if there is none."""
     header = _letter_header_in(trailing)
     return header.path_name if header is not None else ""
 
@@ -69,7 +69,7 @@ def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
 
 
 def as_sent(packet: bytes) -> bytes:
-    """A message without the headers behind it; most have none.
+    """Return a message without the headers stored after it; most have none.
 
     Args:
         packet: the packet of a UserMessage without a SessionHeader.

@@ -1,4 +1,4 @@
-"""Hosts and networks that an operator has blocked: nobody who connects from there gets an answer.
+"""Hosts and networks that an operator has blocked: connections from there get no answer.
 
 This lasts over restarts, like a paused queue: each is a row of the store's queues, of its own kind.
 """
@@ -31,11 +31,11 @@ class Blocks:
         """In the order in which they were blocked, except those that took over a row."""
 
     def covers(self, host: str) -> bool:
-        """Whether nobody who connects from a host gets an answer."""
+        """Whether connections from a host get no answer."""
         return bool(self.networks) and comes_from(_as_compared(host), self.networks)
 
     def block(self, network: str) -> None:
-        """Answer nobody from a network; a second time changes nothing.
+        """Block a network; blocking it again changes nothing.
 
         Args:
             network: as `network_of` returns it.

@@ -62,8 +62,8 @@ class ConnectionHistory:
         self._ended.append(ConnectionAttempt(*self._lasting.pop(session), session.data.status, reason))
 
     def could_not_encrypt(self, address: str, reason: str, now: Moment) -> None:
-        """A message that was to leave this way has ended, because it could not be encrypted for its
-        destination.  3.1.7.1.5.1"""
+        """Note that a message for this way has ended, because it could not be encrypted for its destination.
+        3.1.7.1.5.1"""
         status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
         self._ended.append(ConnectionAttempt(now.utc_s, address, status, reason))
 
@@ -146,7 +146,7 @@ class Neighbour:
         return not self._queues
 
     def wake(self, queue: OutgoingQueue) -> None:
-        """A queue has something to send, or to read: its destination gets a turn, behind those that wait for theirs.
+        """Give a queue's destination a turn to send or read, after those that already wait.
 
         Acknowledgments go before them, because they make room in a neighbour that is full and takes nothing else.
         """
@@ -157,7 +157,7 @@ class Neighbour:
                 self._turns.move_to_end(queue.name, last=False)
 
     def next_queue(self) -> OutgoingQueue | None:
-        """The queue that sends now: that with the highest priority to the destination whose turn it is.
+        """Return the queue that sends now: the one with the highest priority for the destination whose turn it is.
 
         A destination loses its turn while that queue is still to be read from the store. However many queues
         there are, only those that were awake are looked at.

@@ -1,4 +1,4 @@
-"""Decides who is let in, and as whom: known queue managers at their addresses, and strangers, who get the rest.
+"""Decides who may connect, and as whom: known queue managers at their addresses, and strangers, who share the rest.
 
 [MS-MQQB] 3.1.5.3.1 grants a session to anybody who asks. What strangers can claim here is limited for each
 host and for all of them, and never takes the place of a known queue manager.
@@ -48,7 +48,7 @@ def unfinished(sessions: Iterable[Session]) -> Counter[Session]:
 
 
 class Door:
-    """Judges each connection by what is known about it so far."""
+    """Judges each connection by the current knowledge about it."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met, sessions: Mapping[int, Session]) -> None:
         self._desk = desk
@@ -59,7 +59,7 @@ class Door:
         """When a GUID was last claimed at a host, on the uptime clock."""
 
     def enter(self, session: Session) -> Iterator[Session]:
-        """Close what has to end for a new connection, and the connection if nobody is heard there; yield both."""
+        """Yield the connections to close for a new one, perhaps the new one itself."""
         crowded = self._crowded(session)
         if crowded is not None:
             crowded.close(

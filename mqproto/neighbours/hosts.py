@@ -1,4 +1,4 @@
-"""Who has connected, and what it did: what an operator sees of each host, also after it has gone.
+"""Records the actions of each host for operators, also after it has disconnected.
 
 [MS-MQQB] says nothing about it. A host is what `host_group` makes of an address. Each queue manager at a host that has
 said who it is stands apart, because several may share an address; all before a session is open belongs to the host.
@@ -76,7 +76,7 @@ class Figures:
 
 
 class HostTally:
-    """What a host or queue manager did since it was first here.
+    """The actions of a host or queue manager since its first connection.
 
     first_s, last_s: when it was here first, and last to within a slot; UTC. `last_ms` is on the uptime clock.
     sessions: the keys of its present sessions.
@@ -97,7 +97,7 @@ class HostTally:
         """The slots by number, the oldest first."""
 
     def at(self, now: Moment) -> Figures:
-        """Return the figures in which to count what happens now."""
+        """Return the figures for the current time."""
         number = now.uptime_ms // SLOT_MS
         figures = self._slots.get(number)
         if figures is None:
@@ -108,7 +108,7 @@ class HostTally:
         return figures
 
     def refuse(self, reason: str, now: Moment) -> None:
-        """Count a connection that was refused, or that ended for what the peer did."""
+        """Count a connection that was refused, or ended because of the peer."""
         self.at(now).ended += 1
         self.reason = reason
 
@@ -142,7 +142,7 @@ class Hosts:
         """How many strangers of a host stand apart, by host."""
 
     def of(self, session: Session, now: Moment) -> Figures:
-        """Return the figures in which to count what happens on a session now."""
+        """Return the figures for a session at the current time."""
         tally = self._by_session.get(session.key)
         if tally is None or (tally.who.manager is None and _has_opened(session)):
             tally = self._place(session, tally, now)

@@ -1,4 +1,4 @@
-"""Queue managers that were met, and that nobody has declared: which GUID is at which address.
+"""Undeclared queue managers that were met: which GUID is at which address.
 
 [MS-MQQB] has no such table: 3.1.5.3.1 grants a session to any GUID, and 3.1.7.17 answers the one that it presents.
 Here a GUID is believed at the address where it was first met, by a call of ours or of its own. Messages that wait for
@@ -55,7 +55,7 @@ class How(StrEnum):
 
 @dataclass(slots=True)
 class Acquaintance:
-    """A queue manager that was met, or that an operator has told about.
+    """A queue manager that was met, or added by an operator.
 
     manager: its GUID; None if an operator has told about it, and it has not been called yet.
     host: where it is called: an address, or the name that somebody has sent to.
@@ -169,7 +169,7 @@ class Met:
         return () if found is None else (NextHop(manager, found.host, learnt=True),)
 
     def may_call(self, manager: Guid | None) -> bool:
-        """Whether one may be called: it was called before, or an operator says so."""
+        """Whether the node may call one: it called it before, or an operator allowed it."""
         found = self.get(manager)
         return found is not None and (found.how is not How.CALLED_US or self._routes.may_call(found.host))
 
@@ -188,7 +188,7 @@ class Met:
         return f"{was}: {found.verdict or 'the address before is asked whether it is still there'}"
 
     def seen(self, manager: Guid, host: str, address: str, now: Moment, *, called: bool) -> bool:
-        """A GUID was presented. Return whether it is where it was met; the first time, it is.
+        """Take a presented GUID. Return whether its address is the known one; the first address always is.
 
         Args:
             host: the host that we called, or that it called from.
@@ -350,7 +350,7 @@ class Met:
     # Operators
 
     def add(self, name: str, host: str, manager: Guid | None, now: Moment) -> Acquaintance:
-        """Add a queue manager: an operator says where it is, and what to call it.
+        """Add a queue manager with an operator's address and name.
 
         Raises:
             UsageError: the name is taken, the GUID is declared, or there are too many.

@@ -4,7 +4,7 @@
 
 A way may have several next hops. They are tried in order of preference: when a session is not available or is
 lost, the next hop follows at once, and after the last the Session Retry Connect Timer runs before all begins
-anew. While a later one serves, the earlier ones are tried each time that the timer is due. Once one of them
+again. While a later one serves, the earlier ones are tried each time that the timer is due. Once one of them
 has a session, and everything that was sent over the later one is answered for, the queues change over to it.
 """
 
@@ -149,7 +149,7 @@ class Neighbours:
         return self._desk.timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)
 
     def in_flight(self) -> dict[OutgoingQueue, list[InFlight]]:
-        """Return the messages that were sent and that nobody has answered for, by queue."""
+        """Return the sent and unacknowledged messages, by queue."""
         found: dict[OutgoingQueue, list[InFlight]] = {}
         for session in self._transports.sessions.values():
             for entry in session.lost():
@@ -252,7 +252,7 @@ class Neighbours:
     # One turn
 
     def turn(self, now: Moment) -> tuple[list[ReadPage], list[SendBytes], list[CloseTransport]]:
-        """Settle what was acknowledged, send what may be sent, acknowledge what was received."""
+        """Remove acknowledged messages, send what the windows allow, and acknowledge received messages."""
         reads: list[ReadPage] = []
         sends: list[SendBytes] = []
         closes: list[CloseTransport] = []
@@ -420,7 +420,7 @@ class Neighbours:
     # Timers
 
     def retry(self, neighbour: Neighbour, now: Moment) -> None:
-        """The Session Retry Connect Timer is due: begin anew with the first next hop.  3.1.6.1"""
+        """Start again with the first next hop, because the Session Retry Connect Timer is due.  3.1.6.1"""
         if neighbour.session is None:
             self._awake[neighbour] = None
         else:

@@ -1,4 +1,4 @@
-"""What an operator sees of the hosts that connect: who they are, what they did, what is held for them; and floods."""
+"""Peers for operators: their identities, their actions, the messages held for them; and floods."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNACKNOWLEDGED: Final = attrgetter("unacknowledged_count")
 
 
 class Kind(StrEnum):
-    """What a peer is to us."""
+    """The relation of a peer to us."""
 
     NEIGHBOUR = "neighbour"
     CLAIMS = "claims"
@@ -110,7 +110,7 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class MetStatus:
-    """A queue manager that nobody has declared, and that was met, or that an operator has told about.
+    """An undeclared queue manager that was met, or added by an operator.
 
     manager: its GUID; empty if that is not known yet.
     name: what an operator calls it, or empty.
@@ -241,7 +241,8 @@ def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
 
 
 def floods(tallies: Iterable[HostTally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
-    """The hosts that do too much, the busiest first. What a neighbour sends as itself does not count.
+    """Return the hosts that flood this node, the busiest first. Traffic of neighbours under their own identity does not
+    count.
 
     A host is named if it opens more connections than all others together, and at least FLOOD_SESSIONS; or
     sends that many more messages or bytes than all other strangers; or if at least FLOOD_REFUSALS of its

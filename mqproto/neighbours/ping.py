@@ -84,7 +84,7 @@ class Pings:
         return None
 
     def expired(self, session: Session) -> None:
-        """No response came in time, which counts as a refusal.  [MS-MQQB] 3.1.6.8"""
+        """Count a missing response as a refusal.  [MS-MQQB] 3.1.6.8"""
         where = self._waiting[session.key].where
         _fail(
             session,

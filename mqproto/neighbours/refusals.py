@@ -1,4 +1,5 @@
-"""What follows from trial.py: suspects are held back, go alone, and are set aside.  [MS-MQQB] 3.1.5.8.2, 3.1.7.1.3"""
+"""Carries out the decisions of trial.py: suspects are held back, sent alone, and set aside.  [MS-MQQB] 3.1.5.8.2,
+3.1.7.1.3"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Refusals:
         self._desk = desk
 
     def ended(self, neighbour: Neighbour, session: Session) -> list[InFlight]:
-        """A neighbour's session ended. Return those of its messages that are next again.
+        """Take the end of a neighbour's session. Return its messages that have to be sent again next.
 
         Messages that the neighbour had acknowledged, and had not saved, it did not refuse.
         """

@@ -32,7 +32,7 @@ class Sealing:
         self._desk = desk
 
     def sealed(self, entries: list[InFlight], neighbour: Neighbour, now: Moment) -> list[InFlight]:
-        """Return the entries that may be sent, each as it is to leave. The others have ended."""
+        """Return the entries that may be sent, in the form in which they leave. The others have ended."""
         if not any(map(may_leave_changed, map(PACKET, entries))):
             return entries
         sent: list[InFlight] = []

@@ -151,7 +151,7 @@ class SessionTransports:
             self.touched[session] = None
 
     def turn_out(self, is_blocked: Callable[[str], bool]) -> int:
-        """End the sessions that came from hosts which are blocked now. Return how many."""
+        """End the sessions from hosts that are blocked now. Return their number."""
         found = [one for one in self.sessions.values() if one.is_accepted and is_blocked(one.remote_address)]
         for session in found:
             session.close("3.1.5.10", BLOCKED)

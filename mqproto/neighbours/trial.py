@@ -19,7 +19,7 @@ the message is found by trial, and the messages behind it go on.
         ▼
     it is the one, and is set aside
 
-A neighbour that refuses another as well is full or broken: nothing is set aside, and all begins anew. Each time, a
+A neighbour that refuses another as well is full or broken: nothing is set aside, and all begins again. Each time, a
 suspect then goes alone twice as often before others pass it, so messages that a full neighbour makes room for are
 seldom overtaken; and one message more is passed over with it, as several bad ones may stand side by side. Once one is
 found, the next search begins as the first did. A message that one next hop refuses is not suspected at another.
@@ -58,7 +58,7 @@ Place = tuple[OutgoingQueue, int]
 
 
 class Demand(NamedTuple):
-    """What a message demands of a neighbour: a message that demands more may be refused where another is taken.
+    """The demands of a message on a neighbour: it may refuse a message that demands more than others.
 
     is_message: an acknowledgment demands least. A full neighbour takes it, because it makes room.
     recoverable, size_bytes: the room on its disk.
@@ -135,7 +135,7 @@ class Suspect:
 
 
 class Trial:
-    """What is known about a neighbour whose sessions end while messages are unanswered."""
+    """The knowledge about a neighbour whose sessions end while messages are unacknowledged."""
 
     def __init__(self) -> None:
         self.suspects: list[Suspect] = []
@@ -222,7 +222,7 @@ class Trial:
         return [], [suspect]
 
     def were_taken(self, entries: Iterable[InFlight]) -> None:
-        """The neighbour had acknowledged these when its session ended: it does not refuse them."""
+        """Note that the neighbour acknowledged these before its session ended, so it does not refuse them."""
         for entry in entries:
             if (suspect := self._held(entry)) is not None:
                 self.drop(suspect)
@@ -236,7 +236,7 @@ class Trial:
         return max(counts)
 
     def give_up(self) -> list[InFlight]:
-        """Give up all that is held back. Return it, to go back to its queues."""
+        """Release all messages that are held back, and return them for their queues."""
         back = [suspect.entry for suspect in (*self.suspects, *self.untried)]
         self.suspects.clear()
         self.untried.clear()
@@ -244,7 +244,7 @@ class Trial:
         return back
 
     def candidates(self, hop: int) -> list[Suspect]:
-        """Those of which one goes alone now, the likeliest first; if others are to pass, only untried ones."""
+        """Return the candidates to send alone now, the likeliest first; if others have to pass, only untried ones."""
         if self.lets_pass(hop):
             return list(self.untried)
         return [*sorted(self.suspects, key=lambda suspect: -suspect.proofs[hop]), *self.untried]

@@ -23,7 +23,7 @@ class Consumer:
 
 
 class Consumers:
-    """Who waits for messages of one queue, first come, first served, and what each was given."""
+    """The waiting consumers of one queue, in order of arrival, and the messages that each was given."""
 
     def __init__(self, queue_name: str, waypoints: Waypoints) -> None:
         self.waiting: deque[Consumer] = deque()
@@ -90,7 +90,7 @@ class Consumers:
             ) from None
 
     def roll_back(self, consumer: int) -> None:
-        """The messages that a consumer was given go back to where they were.
+        """Return a consumer's messages to their places.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
@@ -105,13 +105,13 @@ class Consumers:
             lane.window.give_back(messages)
 
     def abandon(self, consumer: int) -> None:
-        """The application is gone: it waits no longer, and what it did not settle is rolled back."""
+        """Forget an application that has gone, and roll back its unsettled messages."""
         self.waiting = deque(waiting for waiting in self.waiting if waiting.consumer != consumer)
         if consumer in self.unsettled:
             self.roll_back(consumer)
 
     def take_back(self, lane: Lane, position: int) -> Waiting | None:
-        """Take a message back from the consumer that has it; None if nobody does."""
+        """Take a message back from its consumer; None if no consumer has it."""
         for handed in self.unsettled.values():
             for one in handed:
                 if one.lane is lane and one.message.position == position:

@@ -35,7 +35,7 @@ WITHOUT_CONNECTOR: Final = 9
 
 
 class Change(NamedTuple):
-    """What an operator has changed about a queue.
+    """An operator's changes to a queue.
 
     now: the queue from then on; None if it was deleted.
     declared: the queue as it was declared at that time; None if it was not.

@@ -30,7 +30,7 @@ POSITION: Final = attrgetter("message.position")
 
 
 class Marks:
-    """When the messages of a lane came. A mark covers all up to its position that are behind the mark before it.
+    """The arrival times of a lane's messages. A mark covers the positions since the mark before it.
 
     The older marks are, the more of them are merged: a backlog of a month has about 700, and a wait is told
     too long by a sixteenth at most.
@@ -46,7 +46,7 @@ class Marks:
         return len(self._through)
 
     def came(self, position: int, now_ms: int) -> None:
-        """Messages came, up to this position."""
+        """Note the arrival of messages up to this position."""
         if self._through and self._through[-1] >= position:
             return
         if len(self) >= self._limit:
@@ -82,8 +82,8 @@ class Marks:
 
 
 class Delays:
-    """How long the messages of one queue have waited. Nobody knows when the messages came that were in the store when
-    it was opened: they count from when they were sent, as their senders say."""
+    """The waiting times of one queue's messages. For messages in the store when it was opened, the time since they were
+    sent counts, by their senders' clocks."""
 
     def __init__(self) -> None:
         self.waits = Durations(WAIT_BOUNDS_S)

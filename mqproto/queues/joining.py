@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 
 class Joining(NamedTuple):
-    """Packets, at least one, with what their queue has to know about them, so that no queue reads them again.
-    They follow each other, and share all values that are given once.
+    """Packets, at least one, with the facts that their queue needs. They are consecutive, and share all values that are
+    given once.
 
     packets: as they will be sent or handed out, without a SessionHeader.
     recoverable: whether they must survive a crash; transactional ones are.

@@ -137,7 +137,7 @@ class QueueWindow:
         return messages
 
     def give_back(self, messages: Iterable[Waiting]) -> None:
-        """Put messages that left back where they were; they come in order of position."""
+        """Put messages back into their places; they come in order of position."""
         back = list(messages)
         self._bytes += sum(len(message.packet) for message in back)
         if back and self._ready and back[-1].position > self._ready[0].position:
@@ -159,7 +159,7 @@ class QueueWindow:
         self._check()
 
     def forget_on_disk(self, position: int) -> None:
-        """A message that is not in memory leaves the queue; perhaps it was handed on from here."""
+        """Forget a message that leaves the queue and is not in memory; it may have been passed on."""
         if position > self.read_through:
             self.on_disk -= 1
             assert self.on_disk >= 0, f"message {position} of queue {self.queue} has left it before"
@@ -184,7 +184,7 @@ class QueueWindow:
     def loaded(
         self, rows: Iterable[tuple[int, bytes, bool]], deadline_s: Callable[[int, bytes], int | None]
     ) -> int | None:
-        """Take the page that was wanted. An empty one says that the store had nothing more when it was asked.
+        """Take the requested page. If it is empty, the store had no further messages.
 
         Args:
             deadline_s: returns until when the message at a position, with this packet, may leave.

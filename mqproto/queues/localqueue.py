@@ -121,7 +121,7 @@ class LocalQueue:
         return self.declaration.name
 
     def become(self, declaration: QueueDeclaration) -> None:
-        """Become this queue: it was deleted and is empty. New messages are behind those that have left."""
+        """Reuse this deleted, empty queue. New positions follow those of earlier messages."""
         assert not self.count, f"{self.name} still has {self.count} messages"
         assert not self.consumers, f"an application receives from {self.name}"
         self._begin(declaration)
@@ -170,7 +170,7 @@ class LocalQueue:
 
     @property
     def oldest_s(self) -> int | None:
-        """SentTime, as its sender says, of the message that is here longest; None if there is none in memory.
+        """Return the SentTime of the oldest message in memory; None if there is none.
 
         It is the first of a priority; those that consumers have come before it.
         """
@@ -270,7 +270,7 @@ class LocalQueue:
     # Applications receive
 
     def hand_out(self, now: Moment) -> Iterator[tuple[Consumer, list[Received]]]:
-        """Give messages to those who wait, first come, first served."""
+        """Give messages to waiting consumers, in order of arrival."""
         consumers = self.consumers
         while consumers.waiting:
             consumer = consumers.waiting[0]
@@ -338,7 +338,7 @@ class LocalQueue:
         self._end(handed, MessageClass.ACK_RECEIVE)
 
     def reject(self, consumer: int) -> None:
-        """The messages that an application was given leave the queue: it has rejected them for good.
+        """Remove messages that an application has rejected.
 
         Raises:
             UsageError: nothing was handed out to this consumer.

@@ -1,4 +1,4 @@
-"""What a queue demands of the messages that come to it: who may send, signed or not, encrypted or not.
+"""A queue's requirements for incoming messages: senders, signatures, encryption.
 
 [MS-MQDMPR] 3.1.1.2, [MS-MQQB] 3.1.5.8.3
 """
@@ -54,7 +54,7 @@ class Protection:
                 sid_from_text(sender)
 
     def words(self) -> list[str]:
-        """What it demands, in words for people; nothing about what it does not demand."""
+        """Return its requirements in words."""
         words = ["signed messages alone"] if self.authenticated else []
         if self.privacy != OPTIONAL:
             words.append("encrypted messages alone" if self.privacy == "body" else "no encrypted messages")

@@ -10,7 +10,7 @@ from mqproto.wire import MessageClass
 
 
 class Purging:
-    """The lanes with messages that are to leave unreceived; those that consumers have go if they are given back."""
+    """The lanes whose messages have to be deleted; messages that consumers have are deleted if they are returned."""
 
     def __init__(self) -> None:
         self.message_class = MessageClass.NACK_Q_PURGED
@@ -36,7 +36,7 @@ class Purging:
         message_class: MessageClass = MessageClass.NACK_Q_PURGED,
         writes: PendingWrites | None = None,
     ) -> None:
-        """Delete all that is in these lanes now.
+        """Delete all messages in these lanes now.
 
         Args:
             writes: keeps how far to delete, if a process that starts again would not know.

@@ -1,4 +1,4 @@
-"""What a queue manager is told about the ways to others.  [MS-MQQB] 3.1.5.2.1, 3.1.7.4, 3.1.7.5"""
+"""A queue manager's knowledge about routes to others.  [MS-MQQB] 3.1.5.2.1, 3.1.7.4, 3.1.7.5"""
 
 from __future__ import annotations
 

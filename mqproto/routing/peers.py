@@ -1,4 +1,4 @@
-"""What an operator has declared about other queue managers, and whose GUIDs are believed.
+"""An operator's declarations about other queue managers, and whose GUIDs are believed.
 
 A GUID is a claim: any peer may present any. It is believed in a session that we opened to the address declared for it,
 in one that comes from such an address, and in one whose certificate is pinned to it. All others are strangers.

@@ -96,6 +96,6 @@ class AgeingCache(Generic[N, V]):
         self.deadline_ms = None
 
     def forget(self, remote: Guid) -> None:
-        """Drop the entries of a queue manager whose keys have changed."""
+        """Drop the entries of a queue manager with changed keys."""
         for name in [name for name in self._entries if getattr(name, "remote", None) == remote]:
             del self._entries[name]

@@ -1,7 +1,7 @@
 """Encrypts and decrypts bodies.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3, [MS-MQMQ] 2.2.19.3
 
 AES and RC2 run in CBC with an initial value of zeros and the padding of PKCS #5; the text gives the mode of AES alone.
-RC2 has as many effective bits as its key is long. RC4 starts anew with each body, because one key serves many bodies
+RC2 has as many effective bits as its key is long. RC4 starts again with each body, because one key serves many bodies
 and any may be lost. No cipher notices that a body was changed; only a signature does.
 """
 

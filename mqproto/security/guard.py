@@ -95,7 +95,7 @@ class KeyGuard:
         }
 
     def renew(self, keys: Keys) -> None:
-        """Use these keys, and forget what was made for keys that changed."""
+        """Use these keys, and forget cached results of changed keys."""
         before, self._keys = self._keys, keys
         for manager in {*before.managers, *keys.managers}:
             if before.managers.get(manager) != keys.managers.get(manager):

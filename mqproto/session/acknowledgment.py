@@ -1,4 +1,4 @@
-"""Session acknowledgments: what the neighbour has received, and what it has saved.  3.1.1.6.1, 3.1.5.5"""
+"""Session acknowledgments: which messages the neighbour has received, and which it has saved.  3.1.1.6.1, 3.1.5.5"""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None
 
 
 def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -> None:
-    """Take in which messages the neighbour has received and saved, and how many it has sent.  3.1.5.5
+    """Take a SessionHeader: which messages the neighbour has received and saved, and how many it has sent.  3.1.5.5
 
     AckSequenceNumber covers all messages up to it. One that is older than the last covers nothing new.
     """

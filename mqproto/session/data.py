@@ -159,7 +159,7 @@ class SessionData:
     closed: CloseTransport | None = None
 
     def send(self, packet: Packet) -> None:
-        """Put an internal packet behind all that waits to be sent."""
+        """Append an internal packet to the outbox."""
         self.outbox.append(encode_packet(packet))
 
     def received_is_answered(self) -> None:
@@ -195,7 +195,7 @@ Admit: TypeAlias = Callable[[SessionData, Guid, Moment], str | None]
 
 
 def admit_all(data: SessionData, manager: Guid, now: Moment) -> str | None:
-    """Admit everybody and believe nobody, as tools do that only listen to a session."""
+    """Admit everybody and believe nobody, for tools that only listen to a session."""
     return None
 
 

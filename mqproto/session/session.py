@@ -58,7 +58,7 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 
 class Rule(NamedTuple):
-    """What to do with a welcome packet, and the section that says so."""
+    """The function for a welcome packet, and its section."""
 
     section: str
     act: Callable[[SessionData, Any, Moment], None]
@@ -162,7 +162,7 @@ class Session:
 
     @property
     def remote(self) -> Remote:
-        """Who is at the other end, once it has said so."""
+        """Return the identity of the other end, once it is known."""
         data = self.data
         assert data.remote_qm is not None
         return Remote(data.remote_address, data.remote_qm, data.proven, data.met)
@@ -253,7 +253,7 @@ class Session:
 
     @property
     def begun_bytes(self) -> int:
-        """How many bytes have come of a packet that is not complete yet."""
+        """Return the number of bytes of an incomplete packet."""
         return self._buffer.pending_bytes
 
     @property
@@ -386,14 +386,14 @@ class Session:
         return completed
 
     def lost(self) -> list[InFlight]:
-        """Return the messages that nobody answered for, in the order in which they were sent."""
+        """Return the unacknowledged messages, in the order in which they were sent."""
         pending = {
             entry.order: entry for entry in (*self.data.unsaved, *self.data.unacknowledged) if not entry.done
         }
         return [pending[order] for order in sorted(pending)]
 
     def unacknowledged(self) -> list[InFlight]:
-        """Return those that the neighbour has not even received, as far as it has said."""
+        """Return the messages whose receipt the neighbour has not acknowledged."""
         return [entry for entry in self.data.unacknowledged if not entry.done]
 
     def give_up(self, entries: Iterable[InFlight]) -> None:

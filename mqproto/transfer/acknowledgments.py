@@ -48,7 +48,7 @@ def make_order_ack(
 def make_final_ack(
     message: UserMessage, message_class: int, reply_to: ReplyTo, identity: Guid, message_id: int, now: Moment
 ) -> UserMessage:
-    """Make a FinalAck, which tells what became of one transactional message in the end.  2.2.5"""
+    """Make a FinalAck, which reports the end of one transactional message.  2.2.5"""
     assert message.transaction is not None
     manager, destination = order_queue_of(reply_to)
     return FinalAck(

@@ -51,12 +51,12 @@ class Cursors:
         self.begin(last)
 
     def begin(self, last: int) -> None:
-        """A new sequence begins behind the last message of the queue; nothing of it was sent."""
+        """Begin a new sequence after the last message of the queue; none of it was sent."""
         self.base = self.acknowledged = self.saved_through = self.sent_ceiling = self.stored_ceiling = last
         self.end_resend()
 
     def restore(self, base: int, acknowledged: int, saved_through: int, ceiling: int, last: int) -> None:
-        """Go on where the store left off. The next hop had all that was acknowledged."""
+        """Continue from the store's state. The next hop had everything that was acknowledged."""
         self.base, self.acknowledged = base, acknowledged
         self.saved_through = max(saved_through, acknowledged)
         self.stored_ceiling, self.sent_ceiling = ceiling, min(ceiling, last)
@@ -78,7 +78,7 @@ class Cursors:
         return True
 
     def acknowledge(self, position: int) -> bool:
-        """The destination has all up to a position, so the next hop had it too.
+        """Note that the destination, and so the next hop, has everything up to a position.
 
         Returns:
             Whether that is more than was sent again: the first copies were only late, and a resend is over.
@@ -88,7 +88,7 @@ class Cursors:
         return position > self.resent_through
 
     def begin_resend(self, sent_through: int) -> None:
-        """Begin to send again all that was sent and is not acknowledged."""
+        """Start to resend everything that is not acknowledged."""
         self.resend_after = self.resent_through = self.acknowledged
         self.resend_through = sent_through
 

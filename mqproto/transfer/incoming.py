@@ -54,7 +54,7 @@ def key_of_held(stored_name: str) -> SequenceKey:
 
 
 class ArrivalVerdict(Enum):
-    """What becomes of a transactional message at its destination."""
+    """The decision about a transactional message at its destination."""
 
     ACCEPT = auto()
     """It is the next one: it goes into the queue."""
@@ -142,7 +142,7 @@ class IncomingSequence:
         return had + 1, self._held[key].header.previous_tx_sequence_number
 
     def has_had(self, header: TransactionHeader) -> bool:
-        """Whether a message came before, and was accepted or dealt with for good."""
+        """Whether a message came before, and was accepted or finally handled."""
         return (header.tx_sequence_id, header.tx_sequence_number) <= (self.identifier, self.number)
 
     def awaits(self, header: TransactionHeader) -> bool:
@@ -175,7 +175,7 @@ class IncomingSequence:
         return ArrivalVerdict.HOLD
 
     def turn_away(self, header: TransactionHeader) -> ArrivalVerdict:
-        """Do not hold a message that came early, or hold it no longer."""
+        """Drop an early message, held or not."""
         self.overflow_count += 1
         self._turned_away = header.tx_sequence_id
         return ArrivalVerdict.OVERFLOW
@@ -228,7 +228,8 @@ class IncomingSequence:
         return self._last_held_position
 
     def release(self) -> tuple[list[Held], list[Held]]:
-        """After an acceptance, return the held messages that come next, in order, and those that nobody needs."""
+        """After an acceptance, return the held messages that are next, in order, and those that are no longer
+        needed."""
         accepted: list[Held] = []
         stale: list[Held] = []
         for key in self._order:
@@ -246,7 +247,7 @@ class IncomingSequence:
         return accepted, stale
 
     def schedule_order_ack(self, now: Moment) -> None:
-        """A transactional message came: start the Order Ack Send Timer, or put it off.  3.1.1.6.2, 3.1.2.7
+        """Start or postpone the Order Ack Send Timer after a transactional message.  3.1.1.6.2, 3.1.2.7
 
         It is put off only while the last OrderAck is less than MaximumOrderAckDelay ago, so one comes in the end.
         """
@@ -261,7 +262,7 @@ class IncomingSequence:
         self._timers.start(Timer.ORDER_ACK_SEND, self, now.uptime_ms + self._settings.order_ack_timeout_ms)
 
     def order_ack_sent(self, now: Moment) -> None:
-        """An OrderAck left; the next may be put off anew.  3.1.6.9"""
+        """Note that an OrderAck left, so the next may be postponed again.  3.1.6.9"""
         self._last_order_ack_ms = now.uptime_ms
         self._scheduled = None
 

@@ -1,4 +1,4 @@
-"""The numbers of one outgoing sequence: which are kept, what a packet says about its own.  3.1.1.3.1.1, 3.1.7.1.3"""
+"""The numbers of one outgoing sequence: which are kept, and the numbers in packets.  3.1.1.3.1.1, 3.1.7.1.3"""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class OutgoingQueue(Lane):
             writes.urgent().remove(self.queue, message.position, message.position)
 
     def expired(self, now: Moment, writes: PendingWrites) -> list[Ending]:
-        """Let go of the messages in memory whose time is over. Return their ends."""
+        """Drop the expired messages in memory. Return their ends."""
         over = [message for message in self.window if self.is_over(message, now)]
         for message in over:
             self.window.forget(message.position)
@@ -204,7 +204,7 @@ class OutgoingQueue(Lane):
         self.copies.forget(position)
 
     def again(self, entry: InFlight) -> InFlight:
-        """Return a message that was taken, or is still withheld, as it is to be sent now."""
+        """Return a message that was taken or is still withheld, in the form in which it is sent now."""
         return replace(entry, order=0, done=False, sealed=b"")
 
     def awaits(self, position: int) -> bool:

@@ -1,4 +1,4 @@
-"""OrderAcks that do not name a sequence of ours: which sequence they confirm, if that can be told.
+"""Finds the sequence that an OrderAck confirms if it does not name a sequence of ours.
 
 An OrderAck has the TxSequenceID of what it acknowledges, and its number (2.2.4.1). But by the table of 3.1.7.17 it has
 the TxSequenceID in which its own sender sends, and by 3.1.1.6.2 the number is there. A destination that reads it

@@ -78,7 +78,7 @@ class OrderAckWait:
 
     @property
     def in_vain(self) -> bool:
-        """Whether messages were sent again, on this session, and no OrderAck has told about them."""
+        """Whether messages were resent on this session without an OrderAck."""
         return self.interval_index > 0
 
     def begin(self, now: Moment) -> None:
@@ -101,7 +101,7 @@ class OrderAckWait:
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     def lengthen(self, now: Moment) -> None:
-        """No OrderAck came in time: wait longer for the next.
+        """Wait longer for the next OrderAck, because one did not come in time.
 
         3.1.5.6 lets the interval grow with each OrderAck; note <24> says that it grows with each time-out in a row.
         """
@@ -109,7 +109,7 @@ class OrderAckWait:
         self.begin(now)
 
     def answered(self, now: Moment, *, is_out: bool) -> None:
-        """An OrderAck said something new. is_out: whether messages are still out."""
+        """Note that an OrderAck made progress. is_out: whether messages are still unacknowledged."""
         self.interval_index = 0
         self.stop()
         if is_out:
@@ -137,7 +137,7 @@ class OrderAckWait:
         return is_overdue
 
     def disconnected(self) -> None:
-        """There is no session, so nothing is awaited; what is overdue then goes at once when there is one."""
+        """Stop waiting, because there is no session; overdue messages are resent at once when there is one."""
         overdue_ms = self.due_ms
         self.stop()
         self._overdue_ms = overdue_ms
@@ -174,7 +174,7 @@ class Resends:
         self._cursors.begin_resend(self._numbering.sent_through)
 
     def ack_wait_expired(self, now: Moment) -> None:
-        """No OrderAck came in time: send again what is kept, and wait longer the next time.  3.1.6.5"""
+        """Resend all kept messages, because no OrderAck came in time, and wait longer the next time.  3.1.6.5"""
         self._wait.lengthen(now)
         self.begin()
 
@@ -197,7 +197,7 @@ class Resends:
         self.end()
 
     def see_it_behind(self, number: int) -> None:
-        """The destination says that it is at a number, after it had acknowledged more.
+        """Note that the destination is at a lower number than it had acknowledged before.
 
         A late OrderAck says nothing. But one that answers a resend means that the destination has lost messages, with
         an older store. Those that it had acknowledged are gone here, so the next message has to follow on this number.

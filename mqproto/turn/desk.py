@@ -1,4 +1,4 @@
-"""What all parts of one queue manager work with."""
+"""The context of all parts of one queue manager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decisions of a queue manager: one `Batch` of effects for all that was fed to it since the last.
+"""The decisions of a queue manager: one `Batch` of effects for all events since the last.
 
 manager/carry.py carries a batch out, in the one order in which nothing is acknowledged, forwarded or handed out before
 it is on disk.
@@ -23,7 +23,7 @@ def message_key(queue: int, position: int) -> int:
 
 
 class QueueKind(StrEnum):
-    """What a stored queue is for; with its name it identifies the queue."""
+    """The purpose of a stored queue; with its name it identifies the queue."""
 
     LOCAL = "local"
     """Applications receive from it. Name: the queue's own."""
@@ -246,7 +246,7 @@ class Writes:
             self.remove(queue, first, last)
 
     def forget_identifiers(self, source: Guid, ordinals: Iterable[int]) -> None:
-        """Forget which messages of a source came."""
+        """Forget the identifiers of a source's messages."""
         ranges = self.forgotten_identifiers
         for ordinal in sorted(ordinals):
             if ranges and ranges[-1][0] == source and ranges[-1][2] + 1 == ordinal:
@@ -274,7 +274,7 @@ class Writes:
 
 
 class StoredQueue(NamedTuple):
-    """What a store knows about one queue when it is opened. `first` and `last` are 0 if the queue is empty.
+    """A store's data about one queue when it is opened. `first` and `last` are 0 if the queue is empty.
 
     last_used: no message gets this position or one before it. Messages that left may still be in the log or the tables.
     """

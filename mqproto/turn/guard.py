@@ -1,4 +1,4 @@
-"""The keys of a queue manager: what it asks of them, and what it does without any.
+"""The interface of a queue manager to its keys, and its behaviour without any.
 
 [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
@@ -93,7 +93,7 @@ class Guard(Protocol):
     """The keys of one queue manager, and what it knows of others'."""
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
-        """Serve this queue manager from now on, and forget what was remembered for another."""
+        """Serve this queue manager from now on, and forget the cache of another."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         """Return a message with a SecurityHeader as it joins its queue: in clear, with AU and AS for what was proved.

@@ -113,7 +113,7 @@ class PendingWrites:
         needed: bool,
         counters: dict[str, int] | None = None,
     ) -> bool:
-        """Keep the outcome of an operation, and counters, together with what it wrote. Return whether they are kept.
+        """Store the outcome of an operation, and counters, together with its writes. Return whether they are stored.
 
         needed: whether to keep them even if it wrote nothing.
         """

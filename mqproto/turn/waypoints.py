@@ -169,7 +169,7 @@ class SessionHop(Protocol):
 
     @property
     def remote_qm(self) -> Guid | None:
-        """The neighbour's queue manager; None before it has said so."""
+        """Return the neighbour's queue manager; None before it is known."""
 
     @property
     def remote_address(self) -> str:
@@ -189,7 +189,7 @@ class Sent(Protocol):
 
 
 class Waypoints:
-    """Is told about every step, and keeps none."""
+    """Receives every step, and records none."""
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:
         """Messages were handed in here, for the queue with that format name."""
@@ -248,7 +248,7 @@ class Waypoints:
         """Messages come back from a consumer."""
 
     def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
-        """A message leaves this queue manager's hands for good; `queue` is the one that it was in, if any."""
+        """Record that a message finally leaves this queue manager; `queue` is the one that it was in, if any."""
 
 
 OFF: Final = Waypoints()

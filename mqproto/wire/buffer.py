@@ -41,7 +41,7 @@ assert len(_KINDS) == len(INTERNAL_PACKETS)
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The packets that may come next, told by IN and PacketSize in their first 16 bytes.
+    """The packets that may come next, recognized by IN and PacketSize in their first 16 bytes.
 
     message_limit_bytes: the largest PacketSize of a UserMessage; 0 if UserMessages are not welcome.
     internal_sizes: the PacketSizes that an internal packet may have.
@@ -207,7 +207,7 @@ class PacketBuffer:
 
 
 class DroppingBuffer(PacketBuffer):
-    """A PacketBuffer that need not keep all of a packet: it hands out zeros for what it dropped."""
+    """A PacketBuffer that may drop parts of a packet, and returns zeros for them."""
 
     __slots__ = ("_dropped", "_hole_at", "_to_drop")
 

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class MessageClass(IntEnum):
-    """What a message is: an application's, an acknowledgment, or the reason for a refusal.
+    """The class of a message: an application's, an acknowledgment, or the reason for a refusal.
 
     The names are the specification's without MQMSG_CLASS_. MessagePropertiesHeader.message_class stays a
     plain int, as applications may set classes of their own.

@@ -1,4 +1,4 @@
-"""GUIDs as they lie on the wire: 16 bytes, the first three groups little-endian.  [MS-DTYP] 2.3.4.2
+"""GUIDs as they are on the wire: 16 bytes, the first three groups little-endian.  [MS-DTYP] 2.3.4.2
 
 A packet carries up to five of them, so they stay bytes inside the program; only people see text.
 """

@@ -87,7 +87,7 @@ class Remark:
 
 @dataclass(slots=True)
 class Inspection:
-    """All that can be said about some bytes that should be a packet.
+    """Everything known about some bytes that should be a packet.
 
     fields: in the order of their bytes; those of a valid packet hold every byte exactly once. The bytes
         beyond a fault that ends the reading are one last field called `unread`.

@@ -55,7 +55,7 @@ class RepeatedLine:
         return self.name, {**self.facts, **mixed, **times}
 
     def told(self, now_s: float) -> None:
-        """Begin counting anew after a report."""
+        """Start counting again after a report."""
         self.told_s, self.count = now_s, 0
 
 

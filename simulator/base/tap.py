@@ -1,4 +1,4 @@
-"""A node records what it sends and receives: `mqproto node --capture`.
+"""Records what a node sends and receives: `mqproto node --capture`.
 
 The recording has the data that the node's process exchanged with its system, and when. The frames around the data
 are made up, as on a network without loss. Connections that were never made are not in it.

@@ -1,1 +1,1 @@
-"""The one command, `mqproto`: start.py begins it, cli.py and commands.py say what there is."""
+"""The one command, `mqproto`: start.py starts it, cli.py and commands.py list its subcommands."""

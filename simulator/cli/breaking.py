@@ -34,7 +34,7 @@ def restart(place: Place, nodes: NodesArgument) -> int:
 def cut(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
     """Cut a link: its connections are reset, and none can be made until mqproto mend.
 
-    Of `mqproto run --capture` it can be cut if that has --breakable as well.
+    With `mqproto run --capture`, this needs --breakable as well.
     """
     return _have_done(place, "cut", one, other)
 
@@ -42,7 +42,7 @@ def cut(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
 def stall(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
     """Stall a link: nothing crosses it, and nothing is closed, until mqproto mend.
 
-    Of `mqproto run --capture` it can be stalled if that has --breakable as well.
+    With `mqproto run --capture`, this needs --breakable as well.
     """
     return _have_done(place, "stall", one, other)
 
@@ -50,7 +50,7 @@ def stall(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
 def slow(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
     """Make a link slow: all that crosses it waits, each way, until mqproto mend.
 
-    Of `mqproto run --capture` it can be slow if that has --breakable as well.
+    With `mqproto run --capture`, this needs --breakable as well.
     """
     return _have_done(place, "slow", one, other)
 

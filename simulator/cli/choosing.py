@@ -1,4 +1,4 @@
-"""Of all commands the one that is asked for: to make the options of every one takes a fifth of a node's start."""
+"""Builds only the requested command: building the options of all takes a fifth of a node's start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typer.main import get_command_name
 
 
 def only(app: typer.Typer, name: str) -> typer.Typer:
-    """The app with one command, or one group of them; or all of it, if none has this name, to say which there are."""
+    """Return the app with one command or group; or the whole app if the name is unknown, so that it can list all."""
     commands = [
         info
         for info in app.registered_commands

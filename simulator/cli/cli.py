@@ -112,7 +112,7 @@ def options(
     _topology: TopologyOption = DEFAULT_TOPOLOGY,
     _directory: DirectoryOption = None,
 ) -> None:
-    """What may stand before a command."""
+    """The options before a command."""
 
 
 @app.command()
@@ -357,7 +357,7 @@ def replay(place: Place, options: ReplayOptions) -> Printout:
 
 @cache
 def command_named(name: str) -> Callable[..., Any]:
-    """What runs the command of this name; or any other, or says which there are."""
+    """Return the function that runs the command of this name, or that lists the commands."""
     return command_of(only(app, name))
 
 

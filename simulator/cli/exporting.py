@@ -1,4 +1,4 @@
-"""What `mqproto queue export` prints: a topology whose file says about queues what their nodes say."""
+"""The output of `mqproto queue export`: a topology with the queues as they are at their nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AS_DECLARED = "does not run: of its queues, what the file says"
 
 
 def exported(topology: Topology, found: Mapping[str, Sequence[DeclaredQueue] | None]) -> str:
-    """The text of a file with all of a topology, and with the queues of its nodes as they are now.
+    """Return the text of a topology file, with the queues of its nodes as they are now.
 
     Args:
         topology: as its file declares it.

@@ -1,4 +1,4 @@
-"""What help says the same way everywhere: commands by task, a summary for each, and a word for each value."""
+"""The common form of all help: commands by task, a summary for each, and a word for each value."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ SUMMARY_LIMIT: Final = 64
 
 
 class ByTask(TyperGroup):
-    """`mqproto --help`, with the commands by what somebody wants to do."""
+    """`mqproto --help`, with the commands grouped by task."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         wide = max(map(len, SUMMARIES))

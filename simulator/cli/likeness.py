@@ -18,7 +18,7 @@ OWN: Final = ("transactional", "quota_kb", "journal", "journal_quota_kb", "stran
 
 
 async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, DeclaredQueue]:
-    """The queue that another is to be like, as it is now, and its node.
+    """Return the model queue as it is now, and its node.
 
     Args:
         node: where it is, if its name does not say; None where one node alone has a queue of this name.
@@ -37,7 +37,7 @@ async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, De
 
 
 def like(model: DeclaredQueue, typed: MadeOptions) -> MadeOptions:
-    """What was typed, and beside it what the other queue is. Its number and its GUIDs are its own."""
+    """Return the typed options, completed with the model queue's properties, except its number and GUIDs."""
     protection = model.protection
     found: dict[str, object] = {name: getattr(model, name) for name in OWN}
     found |= {"authenticated": protection.authenticated, "privacy": protection.privacy}

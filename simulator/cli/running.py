@@ -1,4 +1,4 @@
-"""`mqproto run`: the nodes of a topology, kept running, and what they do as they do it."""
+"""`mqproto run`: keeps the nodes of a topology running, and shows what they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make samples`: the captures of captures/samples, each made anew from its TOML.
+"""`make samples`: makes the captures of captures/samples again, each from its TOML.
 
     python -m mqproto.simulator.cli.samples captures/samples
 
@@ -49,7 +49,7 @@ COUNTS: Final = (
 
 
 def make_all(folder: Path) -> list[str]:
-    """Make every capture of a folder, and write what was found into its TOML; the names.
+    """Make every capture of a folder, and write its findings into its TOML; return the names.
 
     One that is made from another comes after it.
 
@@ -99,7 +99,7 @@ def _write_keys(file: Path) -> None:
 
 
 def found_in(capture: Path) -> dict[str, Any]:
-    """What is in a capture, as a table for its TOML.
+    """Return the content of a capture, as a table for its TOML.
 
     messages: those of applications, however often and on however many links they were seen.
     packets: by kind. acknowledgments: FinalAcks and administration acknowledgments, by class.

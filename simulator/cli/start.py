@@ -1,4 +1,4 @@
-"""The program `mqproto`. What is not installed is said in one line, together with the extra that brings it.
+"""The program `mqproto`. If something is not installed, one line names the extra that brings it.
 
 So this module needs the standard library alone. `cli.py`, which needs typer, has the commands.
 """

@@ -1,4 +1,4 @@
-"""`mqproto top`: nodes, sessions and queues as they are now, for those who have a terminal and no browser.
+"""`mqproto top`: nodes, sessions and queues as they are now, in a terminal.
 
 It asks what `mqproto explain` asks, of all nodes at once, each second. Rates are what came and went between two looks.
 """
@@ -53,7 +53,7 @@ class TopRow:
     style: str = ""
 
     def lines(self, columns: int, cells: int) -> Iterator[Text]:
-        """Not wider than this. What others have written is text here, whatever is in it."""
+        """Return lines up to this width. Foreign names are shown as plain text."""
         room = max(columns - CELL * cells - STATE - 2, CELL)
         line = Text(_fitted(self.name, room), self.style, no_wrap=True)
         for cell in self.cells or ("",) * cells:
@@ -86,7 +86,7 @@ class ScreenSection:
 
 @dataclass(frozen=True, slots=True)
 class NodesLook:
-    """What all nodes said, and when, on trio's clock."""
+    """The answers of all nodes, and when they came, on trio's clock."""
 
     found: Mapping[str, Explanation | Away]
     at_s: float
@@ -174,7 +174,7 @@ def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> li
 def drawn(
     drawing: list[ScreenSection], columns: int, height: int | None = None, title: TopRow | None = None
 ) -> Text:
-    """All of it, or as much as has room: of each section the first rows, and how many more there are.
+    """Return the whole picture, or as much as fits: the first rows of each section, and the number of the others.
 
     Args:
         height: how many lines there is room for; None for any number.
@@ -222,7 +222,7 @@ class _Span:
         self.forwarded_before = before.forwarded if before else None
 
     def rate(self, now: int, before: int | None) -> str:
-        """How many a second; none if it was not there before. A node that began anew counts from nothing."""
+        """How many a second; none if it was not there before. A node that began again counts from nothing."""
         if before is None or not self._passed_s:
             return ""
         per_s = max(now - before, 0) / self._passed_s

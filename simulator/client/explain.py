@@ -1,4 +1,4 @@
-"""Why a message waits, in words: what is stuck, since when, why, what happens next and when, what can be done.
+"""Explains why a message waits: what is stuck, since when, why, what happens next, and what to do.
 
 Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`); the words are made here, for the person who
 is called at night.
@@ -36,7 +36,7 @@ RECEIVERS_SHOWN: Final = 5
 
 
 class Explainer:
-    """Puts what nodes say about a subject into words.
+    """Puts the answers of nodes about a subject into words.
 
     Args:
         topology: what GUIDs and format names mean.
@@ -355,7 +355,7 @@ def letter_queue(message: MessageStatus) -> str:
 
 
 def is_kept(queue: str) -> bool:
-    """Whether a queue has what ended elsewhere: a journal, or a dead-letter queue."""
+    """Whether a queue keeps ended messages: a journal, or a dead-letter queue."""
     return queue.endswith(JOURNAL_SUFFIX) or queue in set(SystemQueue)
 
 

@@ -52,7 +52,7 @@ CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
 
 
 class HistorySeen(NamedTuple):
-    """What a gateway's journal knows about its document history.
+    """A gateway's knowledge of its document history, from its journal.
 
     life: its name; now_s: how far its own time had come; address: its URL, without a password.
     """
@@ -114,14 +114,14 @@ class Journal:
 
     @property
     def seen(self) -> HistorySeen | None:
-        """What the journal knows about its document history; None if it is new."""
+        """Return the journal's knowledge of its document history; None if it is new."""
         if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchall():
             [row] = self._db.execute("SELECT life, now_s, address FROM history").fetchall()
             return HistorySeen(*row)
         return None if self._node is None else HistorySeen(EARLIER, 0.0, "")
 
     def saw(self, seen: HistorySeen) -> None:
-        """Record what it knows about its document history; that is on disk when this returns.
+        """Record its knowledge of its document history; it is on disk when this returns.
 
         Raises:
             StoreError: it could not be written.
@@ -299,12 +299,12 @@ def opened(path: Path) -> Iterator[Journal]:
 
 
 def back_up(path: Path, target: Path) -> None:
-    """Copy a journal as it is at one moment, even if a process has it: that locks out SQLite, but not file reads.
+    """Copy a journal as of one moment, even if a process has it open: it locks out SQLite, but not file reads.
 
     As long as the head of the log stays the same, the log has everything that goes into the tables.
 
     Raises:
-        StoreError: it is damaged, or its log begins anew all the time; the copy exists already, or cannot be written.
+        StoreError: it is damaged, or its log begins again all the time; the copy exists already, or cannot be written.
     """
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -336,10 +336,10 @@ def back_up(path: Path, target: Path) -> None:
 
 
 def seen_in(path: Path) -> HistorySeen | None:
-    """Return what a journal knows about its document history, even if a process has it.
+    """Return a journal's knowledge of its document history, even if a process has it open.
 
     Raises:
-        StoreError: it is damaged, or its log begins anew all the time.
+        StoreError: it is damaged, or its log begins again all the time.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name

@@ -1,4 +1,4 @@
-"""What an operator does from the command line: sees queues, asks why, pauses, purges, sends back."""
+"""Operators' commands: show queues, explain, pause, purge, send back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 
 
 async def statuses(place: Place) -> dict[str, NodeStatus | Away]:
-    """What each node says about itself."""
+    """Return the status of each node."""
     return await ask_all(place, Client.queues)
 
 
@@ -39,7 +39,7 @@ async def statuses(place: Place) -> dict[str, NodeStatus | Away]:
 async def explanations(
     place: Place, node: str | None, subject: str, limit: int
 ) -> dict[str, Explanation | Away]:
-    """What each node, or the one, says about a queue, a node or a message.
+    """Return the answers of all nodes, or of one, about a queue, a node or a message.
 
     place: with the queues as they are (`mqproto.simulator.client.live.as_it_is`).
 
@@ -310,7 +310,7 @@ async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:
 async def send_back(
     place: Place, node: str | None, queue: str, identifiers: Sequence[str]
 ) -> tuple[int, int]:
-    """Send dead letters or journaled messages once more, those that are named or all; how many, and how many stay.
+    """Send dead letters or journaled messages again, the named ones or all; return how many went, and how many stay.
 
     Raises:
         UsageError: the queue is none of these, or has no such message, or that is not an identifier.

@@ -1,4 +1,4 @@
-"""`mqproto history`: all that the logs of a system say about one message, in order of time, and where it is now.
+"""`mqproto history`: everything in a system's logs about one message, in order of time, and where it is now.
 
 Nodes write waypoints if they are asked to (mqproto/turn/waypoints.py); gateways and triggers always do. Each line is a
 JSON object with the time, who wrote it and what happened, and names the message by its identifier, or by its producer's
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
 @dataclass
 class MessageStory:
-    """What logs say.
+    """The steps of messages from logs.
 
     nodes: the names of those who write waypoints by the table of what may follow what.
     messages: the identifiers of those that are meant: one, or all with the producer's key.
@@ -79,7 +79,7 @@ class MessageStory:
     has_waypoints: bool = False
 
     def missing(self) -> set[int]:
-        """The places of the steps before which a node must have done something else, and no line says so."""
+        """Return the places of steps before which a line must be missing."""
         paths: dict[tuple[str, str, str], list[int]] = {}
         for place, step in enumerate(self.steps):
             if step.event in WAYPOINTS and step.message and step.who in self.nodes:
@@ -248,7 +248,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_step(line: bytes) -> Step | None:
-    """What a line says; None if it is not a line of a log."""
+    """Return the step of a line; None if it is not a line of a log."""
     try:
         said = EVERYTHING.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -265,7 +265,7 @@ def read_step(line: bytes) -> Step | None:
 
 
 def told(story: MessageStory, topology: Topology) -> Iterator[str]:
-    """A line for each step, and what is to be known about the logs."""
+    """Return a line for each step, and remarks about the logs."""
     missing = story.missing()
     width = max((len(step.who) for step in story.steps), default=0)
     for place, step in enumerate(story.steps):
@@ -300,7 +300,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 
 def said(story: MessageStory, step: Step, topology: Topology) -> str:
-    """What happened; to which message, if the story is of several."""
+    """Return the step in words; with its message, if the story has several."""
     words = ", ".join(_details(step, topology))
     name = f"{step.message}: " * (len(story.messages) > 1 and bool(step.message))
     return f"{name}{step.event}" + f": {words}" * bool(words)

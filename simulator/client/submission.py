@@ -1,4 +1,5 @@
-"""Send or receive a known amount, started anew as often as it takes: `mqproto send --resume FILE`, and `receive`.
+"""Sends or receives a known number of messages, over any number of restarts: `mqproto send --resume FILE`, and
+`receive`.
 
 The journal knows how much of the work is done. So a killed command can be started again with the same arguments and
 goes on where it was: nothing is lost or doubled, and the last run prints what an unbroken one would have printed.

@@ -1,4 +1,4 @@
-"""What an application does from the command line: send, receive, peek."""
+"""Applications' commands: send, receive, peek."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def acknowledgments(
     name: str = "--ack",
     where: str = "--admin-queue QUEUE",
 ) -> int:
-    """What was asked for, as Draft.acknowledgments: with an administration queue, everything by default.
+    """Return the requested acknowledgments for Draft.acknowledgments: with an administration queue, all by default.
 
     name, where: what refusals call the places where acknowledgments and the queue are named.
 
@@ -80,7 +80,7 @@ def acknowledgments(
 
 
 def correlation_id(typed: str) -> bytes:
-    """A correlation id as it was typed; zeros for none.
+    """Return a typed correlation id; zeros for none.
 
     Raises:
         UsageError: it is neither a message's identifier nor 20 bytes.
@@ -98,7 +98,7 @@ def correlation_id(typed: str) -> bytes:
 
 
 def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[int, int]:
-    """Draft.privacy_level and Draft.encryption_algorithm, of a cipher that was named, or for the strongest; or zeros.
+    """Return Draft.privacy_level and Draft.encryption_algorithm for a named cipher, or for the strongest; or zeros.
 
     name: what refusals call the place where it was named.
 
@@ -114,7 +114,7 @@ def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[in
 
 
 def signer(user: str, *, signs: bool) -> str:
-    """Under which name a node has the key that signs: a user's, or its own; empty for nobody's."""
+    """Return the name of the signing key at the node: a user's, or its own; empty for none."""
     return user or (SIGNING if signs else "")
 
 
@@ -160,7 +160,7 @@ def _contents(file: Path, limit_bytes: int) -> bytes:
 
 
 def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: bool) -> list[bytes]:
-    """The bodies that were given, in one of the three ways; lines of nothing else are those of a pipe.
+    """Return the bodies that were given in one of the three ways, or the lines of a pipe.
 
     Raises:
         UsageError: none or several were given, or one cannot be read, or is too long.
@@ -185,7 +185,7 @@ def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: boo
 
 
 def typed(found: Sequence[bytes], kind: str) -> tuple[list[bytes], int]:
-    """The bodies that say these texts, and their body type; `mqproto.bodies.typed` has the kinds.
+    """Return the bodies for these texts, and their body type; `mqproto.bodies.typed` has the kinds.
 
     Raises:
         UsageError: there is no such kind, a text is not a value of it, or a body is too long.
@@ -214,7 +214,7 @@ async def send(
     transactional: bool | None = None,
     together: bool = False,
 ) -> list[str]:
-    """Send each body; their identifiers. With a journal, what of them it does not have yet.
+    """Send each body and return the identifiers. With a journal, send only those that it does not have yet.
 
     like: all that they have in common.
     transactional: None for as the queue is declared; together: whether they are one transaction.
@@ -274,7 +274,7 @@ class Importing:
     journal: Path | None
 
     async def send(self, show: Callable[[list[str]], None]) -> None:
-        """Send all of it, and show the identifiers of what was accepted as soon as it is.
+        """Send everything, and show the identifiers of messages as soon as they are accepted.
 
         Raises:
             UsageError: a message cannot be sent.
@@ -378,7 +378,7 @@ async def receive(
     reject: bool = False,
     journal: Path | None = None,
 ) -> int:
-    """Receive up to `count` messages in transactions, and show each before its transaction ends; how many came.
+    """Receive up to `count` messages in transactions, and show each before its transaction ends; return their number.
 
     reject: whether each transaction refuses them for good.
     journal: keeps what was taken, without transactions: what it has already is shown first, and counted.
@@ -444,7 +444,7 @@ def _on_a_terminal(body: bytes) -> bytes:
 
 
 def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """A message for programs: what `send` can say about one, where it says it, and what its body says.
+    """Return a message for programs: its properties under the names of `send`, and its decoded body.
 
     Body and extension are text where they are UTF-8, and in base64 where they are not.
     """
@@ -528,7 +528,7 @@ def protection_words(message: ReceivedMessage) -> str:
 
 
 def signer_of(certificate: bytes) -> str:
-    """Whose a certificate is, as it says itself; without the libraries that read it, what it is called in a list."""
+    """Return the name in a certificate; without the libraries that read it, a placeholder."""
     if is_installed():
         from mqproto.security import Certificate
 

@@ -1,1 +1,1 @@
-"""What a person types, and what is printed; `mqproto.simulator.cli.cli` has the list of all commands."""
+"""Commands that people type; `mqproto.simulator.cli.cli` lists all of them."""

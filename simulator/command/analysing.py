@@ -19,7 +19,7 @@ MEGABYTE: Final = 1_000_000
 
 
 class ProgressLine:
-    """One line that is drawn anew while a job runs, and is gone when it has ended. Call it with each progress.
+    """A line that is redrawn while a job runs, and removed at its end. Call it with each progress.
 
     It goes to the standard error output, as what the job found may go to a file.
     """
@@ -43,7 +43,7 @@ class ProgressLine:
         return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
-        """What the line says now: stage, ranges, packets, MB/s since the stage began; or how long it takes."""
+        """Return the current line: stage, ranges, packets, MB/s since the stage began; or its duration."""
         progress = self._progress
         if progress is None:
             return ""

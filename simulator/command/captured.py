@@ -58,7 +58,7 @@ DIAGRAM_COLUMNS: Final = 80
 
 @dataclass(slots=True)
 class Opened:
-    """A file that begins as captures do; of the standard input nobody knows the size."""
+    """A file that begins like a capture; the size of standard input is unknown."""
 
     file: BinaryIO
     where: str
@@ -66,7 +66,7 @@ class Opened:
 
 
 class StandardInput(io.RawIOBase):
-    """What comes by the standard input, from its first byte on, though we have looked at that already."""
+    """The standard input from its first byte on, although its beginning was already read."""
 
     def __init__(self, head: bytes) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
 
 
 def names_of(topology: Topology) -> Names:
-    """What nodes and queues are called."""
+    """Return the names of nodes and queues."""
     nodes = topology.nodes.values()
     shared = Counter(node.host for node in nodes)
     queues: dict[QueueKey, str] = {}
@@ -313,7 +313,7 @@ class _Reading:
         return FINDING if self.findings[Severity.FAULT] or self.forged else DONE
 
     def evidence(self, sight: Sight) -> Evidence | None:
-        """What the keys say about a message."""
+        """Return what the keys prove about a message."""
         if self.ring is None or sight.message is None:
             return None
         evidence = self.ring.evidence(sight.message, sight.seen.cut_bytes)

@@ -1,4 +1,4 @@
-"""`mqproto decode`: what is typed, and whether it means packets or a capture."""
+"""`mqproto decode`: reads the command line, and decides between packets and a capture."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def decode(
     ] = None,
     body_text: Annotated[bool, "With --tables: also the text of bodies."] = False,
 ) -> int:
-    """What a capture says, packet by packet, and what is wrong with it; or every field of packets that somebody pasted.
+    """Show a capture packet by packet, and what is wrong with it; or every field of pasted packets.
 
-    Findings are below the packet with which they came to light. Status 1 if one of them is a fault, if with --keys a
-    signature does not hold, or if the capture is damaged (what came before the damage is shown); 2 if it is not a
+    Findings are below the packet that revealed them. Status 1 if one of them is a fault, if with --keys a
+    signature does not hold, or if the capture is damaged (the packets before the damage are shown); 2 if it is not a
     capture.
 
     \b
@@ -91,7 +91,7 @@ def packets(
     *,
     as_json: bool,
 ) -> int:
-    """Every field of packets that are behind one another, and what is wrong with them."""
+    """Show every field of consecutive packets, and what is wrong with them."""
     from mqproto.captures.decode.security.keyring import read_keys
     from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
     from mqproto.captures.payload import take_apart

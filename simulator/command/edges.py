@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def gateway(options: GatewayOptions, _config: ConfigOption = "", supervised: SupervisedOption = False) -> int:
-    """Take messages by HTTP: POST /queues/NAME/messages is answered 200 once the message is on disk at the node.
+    """Accept messages over HTTP: POST /queues/NAME/messages is answered 200 once the message is on disk at the node.
 
     \b
     $ curl -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' \\
         --data '{"pieces": 3}' http://127.0.0.1:8080/queues/orders/messages
     {"id":"963EBEB9-8A2F-504A-9728-78C61096BF80\\\\3","duplicate":false}
 
-    The same once more gives the same id, and is dropped. /openapi.json has all that may be said and answered.
+    The same request again gets the same id, and is dropped. /openapi.json describes all requests and answers.
     """
     if supervised:
         end_with_input()
@@ -38,12 +38,12 @@ def trigger(
     options: TriggerOptions,
     _config: ConfigOption = "",
 ) -> int:
-    """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
+    """Call a service for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
 
-    200 to 299 is success. 400 to 499 with a JSON field `code`, or as application/problem+json, is a business error: to
-    the error queue with the message. Everything else rolls back, a plain 400 as well, and the message is
-    attempted again. What came of each attempt is in NODE-trigger.log, beside the stores; the first failure is said
-    here too, and the next one after a message was processed.
+    200 to 299 is success. 400 to 499 with a JSON field `code`, or as application/problem+json, is a business error: the
+    message goes to the error queue. Everything else rolls back, a plain 400 as well, and the message is attempted
+    again. NODE-trigger.log, beside the stores, has the result of each attempt; only the first failure is printed until
+    a message succeeds.
 
     \b
     $ mqproto trigger orders --url http://127.0.0.1:8080/orders

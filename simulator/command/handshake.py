@@ -55,7 +55,7 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class HandshakeFinding:
-    """What was found out; fields that the peer did not get to say are None.
+    """The results; fields that the peer did not reveal are None.
 
     detail: the outcome in words.
     remarks: what an answer has that the specification has otherwise.
@@ -96,7 +96,7 @@ class Handshake:
         )
 
     def receive(self, data: bytes, now_s: float) -> bytes:
-        """Take what the peer says; what to say to it."""
+        """Take the peer's bytes; return the reply."""
         if len(self._head) < SHOWN_BYTES:
             self._head = (self._head + data)[:SHOWN_BYTES]
         try:
@@ -180,6 +180,6 @@ class Handshake:
 
 
 def shown(data: bytes) -> str:
-    """Bytes in hex, and as text where they are some; nothing that a terminal would obey."""
+    """Return bytes in hex, and as text if they are text, without control characters."""
     text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
     return f"{data.hex(' ')}  {text}"

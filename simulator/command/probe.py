@@ -1,4 +1,4 @@
-"""`mqproto probe`: is this MSMQ, and what does it say?
+"""`mqproto probe`: finds out whether a host speaks MSMQ, and shows its parameters.
 
 One connection request over TCP and one Ping over UDP, both at once, and nothing is sent that anybody keeps. A peer
 that answers gets the time that the caller allows, and is read no further than the first bytes that are none of a
@@ -39,7 +39,7 @@ FLAG_WORDS: Final = {
 
 @dataclass(slots=True)
 class Report:
-    """What one HOST said, at the address that answered or else at the last one that was tried."""
+    """The answer of one HOST, at the address that answered, or at the last one that was tried."""
 
     host: str
     port: int
@@ -195,7 +195,7 @@ def _unreached(error: OSError) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """For programs; what is not known is null."""
+    """Return it for programs; unknown fields are null."""
     return {
         "host": report.host,
         "address": report.address or None,
@@ -211,7 +211,7 @@ def _finding_as_json(finding: HandshakeFinding) -> dict[str, Any]:
 
 
 def as_lines(report: Report) -> Iterator[str]:
-    """For people: what it is, then each thing that it said."""
+    """Return it in lines for people."""
     tcp, ping = report.tcp, report.ping
     where = f"[{report.host}]:{report.port}" if ":" in report.host else f"{report.host}:{report.port}"
     if report.address not in ("", report.host):

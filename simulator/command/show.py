@@ -86,7 +86,7 @@ def read_source(source: str) -> list[bytes]:
 
 
 def headline(inspection: Inspection, at: int = 0) -> str:
-    """What it is, in one line; with the byte where it begins, if that is not the first."""
+    """Return a headline for the packet, with its first byte if that is not 0."""
     where = f"byte {at:,}: " if at else ""
     wrong = "" if inspection.is_valid else ", not valid"
     return f"{where}{_kind(inspection)}, {_size(inspection):,} bytes{wrong}"
@@ -115,12 +115,12 @@ def _kind(inspection: Inspection) -> str:
 
 
 def evidence(inspection: Inspection, ring: KeyRing) -> Evidence | None:
-    """What keys say about a packet, if it is a whole message."""
+    """Return what keys prove about a packet, if it is a whole message."""
     return ring.evidence(inspection.packet) if isinstance(inspection.packet, UserMessage) else None
 
 
 def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> RenderableType:
-    """Every field with its offset, size, value and bytes; what is wrong below it, and what keys say about it."""
+    """Return every field with its offset, size, value and bytes; below it what is wrong, and what keys prove."""
     findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
     contents = [
         escape(f"{name} {shown(json.dumps(what, ensure_ascii=False), SHOWN_CONTENTS)}")

@@ -1,4 +1,4 @@
-"""What is typed for `mqproto simulate`."""
+"""The options of `mqproto simulate`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqproto.simulator.command.options import JsonOption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """Which worlds to run, and what to write of them."""
+    """Which worlds to run, and what to write about them."""
 
     seeds: Annotated[int | None, "How many worlds to run; 100 by default.", value(min=1)] = None
     seed: Annotated[

@@ -1,4 +1,4 @@
-"""`mqproto tokens make`, `show` and `revoke`: the bearer tokens of a gateway, of which a file has the hashes."""
+"""`mqproto tokens make`, `show` and `revoke`: the bearer tokens of a gateway; the file has only their hashes."""
 
 from __future__ import annotations
 

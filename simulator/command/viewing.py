@@ -1,4 +1,4 @@
-"""What is typed for `mqproto decode`, of packets and captures."""
+"""The options of `mqproto decode`, for packets and captures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqproto.simulator.command.options import JsonOption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was typed."""
+    """The typed options."""
 
     topology: Annotated[
         str | None, "A topology with names for nodes and queues.", "-t", value(envvar=TOPOLOGY_VARIABLE)

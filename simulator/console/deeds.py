@@ -1,4 +1,4 @@
-"""What is done at the request of a page: the operations of `mqproto pause`, `purge`, `failed retry`, `cut`, ...
+"""Carries out the page's requests: the operations of `mqproto pause`, `purge`, `failed retry`, `cut`, ...
 
 {"deed": "pause", "node": "sender", "queue": "PRIVATE=..."}        resume, purge, return
 {"deed": "retry", "messages": ["GUID\\17", ...]}
@@ -33,7 +33,7 @@ PATIENCE_S: Final = 30.0
 
 
 class Wish(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be done.
+    """The requested operation.
 
     node, queue: of a queue of the node, or one on its way from it, as the node calls it.
     """
@@ -60,7 +60,7 @@ class Wish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Said(msgspec.Struct):
-    """What was done, a line each."""
+    """The results, a line each."""
 
     lines: list[str]
 
@@ -94,7 +94,7 @@ class Deeds:
         }
 
     async def carry_out(self, order: bytes, opened: Opened) -> Said:
-        """Do it; what was done.
+        """Carry it out; return the results.
 
         Raises:
             UsageError, FormatNameError: it is nothing that can be done.

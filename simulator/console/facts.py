@@ -1,4 +1,4 @@
-"""What a page shows, made of what nodes say about themselves: the figures are those of `mqproto queues --json`."""
+"""Turns the statuses of nodes into facts for the page: the figures are those of `mqproto queues --json`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def node_facts(
 
 
 def local_facts(name: str, status: NodeStatus, rates: Rates, now_s: float) -> Iterator[dict[str, Any]]:
-    """The queues of a node; those of the system where something is in them."""
+    """Return the queues of a node; system queues only if they are not empty."""
     for queue in status.local:
         if queue.waiting or not is_kept(queue.name):
             yield {
@@ -96,7 +96,7 @@ def _kind(queue: LocalStatus) -> str:
 def outgoing_facts(
     topology: Topology, name: str, status: NodeStatus, broken: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """What is on its way from a node; acknowledgments where some wait.
+    """Return the outgoing queues of a node; those of acknowledgments only if some wait.
 
     Args:
         broken: what was done to links by hand, by their names.
@@ -208,7 +208,7 @@ def _ordinal(number: int) -> str:
 def totals(
     topology: Topology, nodes: Iterable[Mapping[str, Any]], statuses: Mapping[str, NodeStatus]
 ) -> dict[str, Any]:
-    """What all nodes have together."""
+    """Return the totals of all nodes."""
     running = [node for node in nodes if node["running"]]
     names = ("waiting", "kept", "held", "resent", "duplicates", "refused", "expired")
     return {name: sum(node[name] for node in running) for name in names} | {

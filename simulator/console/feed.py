@@ -1,4 +1,4 @@
-"""What is told to all browsers: each has the newest as soon as it can take it, and none of what came between."""
+"""Sends the newest state to all browsers; a slow browser skips states in between."""
 
 from __future__ import annotations
 

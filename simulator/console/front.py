@@ -1,4 +1,4 @@
-"""The front of the console: the page, what it is told, and what it asks for.
+"""The console's HTTP side: the page, its events, and its requests.
 
     GET  /, /*.css, /*.js, /*.svg    the page; for everybody who reaches it
     GET  /events                     server-sent events: `hello`, then `state` as long as one looks
@@ -44,7 +44,7 @@ Question = Callable[[Mapping[str, str]], Awaitable[Any]]
 
 
 class Backstage(NamedTuple):
-    """What answers.
+    """The functions that answer requests.
 
     hello: what a page is told first.
     questions: by path, what is asked for with GET.
@@ -127,7 +127,7 @@ class Front:
 
 
 def faulty(fault: Fault) -> Answer:
-    """What the server answers by itself."""
+    """Return the server's own error answers."""
     return _said(fault.status, fault.text)
 
 
@@ -153,7 +153,7 @@ def _static(path: str) -> Answer:
 
 
 def policy(nonce: str) -> str:
-    """What the page may load: its own script and style, and nothing that text could become."""
+    """Return the page's content security policy: only its own script and style."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src 'self'; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

@@ -1,4 +1,4 @@
-"""Who may do what, before anything is done: only programs and pages of this machine that have a token.
+"""Checks permissions before anything is done: only programs and pages of this machine with a token.
 
 The page itself is for everybody who reaches it, and has nothing in it. All else needs a token in a header, which no
 other page can set: so there are no cookies, and nothing that a browser would send by itself. A name that somebody has
@@ -79,7 +79,7 @@ class ConsoleGuard:
             raise Denied(HTTPStatus.FORBIDDEN, "other pages may not use the console")
 
     def opened(self, request: Request, needed: TokenRole) -> Opened:
-        """What a request may do.
+        """Return the permissions of a request.
 
         Raises:
             Denied: it has no token that is known, or not the role.

@@ -1,4 +1,4 @@
-"""How many a second, of counts that only grow, over the last few seconds."""
+"""Rates per second of growing counts, over the last few seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPAN_S: Final = 4.0
 
 
 class Rates:
-    """Counts by their names. One that goes back began anew, as its process did."""
+    """Counts by name. A count that decreases has restarted with its process."""
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, deque[tuple[float, int]]] = {}
@@ -30,7 +30,7 @@ class Rates:
         return (count - before) / (now_s - from_s) if now_s > from_s else 0.0
 
     def forget_others(self) -> None:
-        """Those that nobody has named since the last time are gone."""
+        """Forget the counts that were not named since the last call."""
         for name in self._seen.keys() - self._named:
             del self._seen[name]
         self._named.clear()

@@ -1,4 +1,4 @@
-"""The route map of running nodes: who is linked with whom, what crosses each link, and where all of it is drawn."""
+"""The route map of running nodes: links, their traffic, and the place of everything in the picture."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _drawn(topology: Topology, pairs: list[Pair], sheet: Sheet) -> dict[str, Any
 
 
 def label_room(middle: Point, beside: int) -> Room:
-    """What is taken by that which is there, on the link or beside it."""
+    """Return the space for the labels on a link or beside it."""
     width, height = LABEL
     aside = beside + copysign(width / 2, beside) if beside else 0
     return Room(middle[0] + aside, middle[1], width, height)
@@ -122,7 +122,7 @@ def _path(start: Point, end: Point, bent: float) -> str:
 
 
 def key_of(one: str, other: str) -> str:
-    """What a link is called, as `mqproto cut` says it."""
+    """Return the name of a link, as in `mqproto cut`."""
     return f"{one}-{other}"
 
 
@@ -134,7 +134,7 @@ def link_facts(
     rates: Rates,
     now_s: float,
 ) -> list[dict[str, Any]]:
-    """Each link, and what goes over it each way.
+    """Return each link with its traffic in both directions.
 
     Args:
         said: by node, what those say that run.
@@ -203,7 +203,7 @@ def _times(sessions: Iterable[SessionStatus]) -> dict[str, str]:
 def other_sessions(
     topology: Topology, said: Mapping[str, tuple[NodeStatus, PeersStatus]], rates: Rates, now_s: float
 ) -> Iterator[dict[str, Any]]:
-    """Sessions with those who are in no topology, as ways of the same form."""
+    """Return sessions with peers outside the topology, in the same form."""
     for name, (status, peers) in said.items():
         for session in status.sessions:
             if topology.manager_name(session.manager):

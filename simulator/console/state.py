@@ -29,7 +29,7 @@ QUEUES_SHOWN: Final = 1_000
 
 
 class State:
-    """Turns samples into what a page shows.
+    """Turns samples into the page's state.
 
     Attributes:
         place: with the queues that nodes say they have.
@@ -49,7 +49,7 @@ class State:
         self._pairs = pairs_of(place.topology)
 
     def map(self) -> bytes:
-        """The route map, which stays as it is."""
+        """Return the route map, which never changes."""
         topology = self.place.topology
         return msgspec.json.encode({"topology": topology.name, **drawn_map(topology, self._pairs)})
 

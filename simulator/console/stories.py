@@ -1,4 +1,4 @@
-"""What a page asks: why something waits, what happened to a message, what has failed."""
+"""Answers a page's questions: why something waits, what happened to a message, what has failed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ AT_ONCE: Final = trio.CapacityLimiter(1)
 
 
 async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
-    """Why something waits, as `mqproto explain` says it.
+    """Explain why something waits, like `mqproto explain`.
 
     What was done by hand comes first, as many messages may follow.
 
@@ -73,7 +73,7 @@ async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def tell(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
-    """What happened to a message, as `mqproto history` says it.
+    """Return the story of a message, like `mqproto history`.
 
     Raises:
         UsageError: no message is named.
@@ -105,7 +105,7 @@ async def tell(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def list_failed(place: Place, _: Mapping[str, str]) -> dict[str, Any]:
-    """What has failed, as `mqproto failed list` says it."""
+    """Return the failed messages, like `mqproto failed list`."""
     async with AT_ONCE:
         failures, unknown = await trio.to_thread.run_sync(failed_in, place, FailureFilter())
     return {

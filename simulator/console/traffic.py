@@ -107,7 +107,7 @@ class ConsoleTraffic:
         self._wanted.set()
 
     def stop(self) -> None:
-        """Send no more; what was sent is received, and then it is over."""
+        """Stop sending, and end once everything is received."""
         if self._count is not None:
             self._count.running = False
 

@@ -1,4 +1,4 @@
-"""Asks the nodes what they do: a few times a second, once for all browsers, and only while somebody looks.
+"""Polls the nodes a few times a second, once for all browsers, and only while somebody looks.
 
 The questions are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
 holds nobody up: the others are shown, and it is with what it said last and how long ago that was.
@@ -29,7 +29,7 @@ GIVEN_UP_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a node said.
+    """The answer of a node.
 
     status, peers: None if it does not run.
     at_s: when it was asked, by trio's clock.
@@ -46,7 +46,7 @@ LEFT_S: Final = 5.0
 
 
 class NodeWatch:
-    """Looks while somebody does.
+    """Polls nodes while somebody looks.
 
     Args:
         tell: is given the samples by the nodes' names after each round.

@@ -1,1 +1,1 @@
-"""Where messages come in and go out: HTTP in by the gateway, calls out by the trigger, and what became of each."""
+"""The edges: the gateway takes messages in over HTTP, the trigger calls services, and the history records outcomes."""

@@ -1,4 +1,4 @@
-"""What a gateway or trigger tells people at its screen: what it waits for, the first failure; the log has each."""
+"""The messages of a gateway or trigger on its terminal: what it waits for, and the first failure; the log has all."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def on_screen(text: str) -> None:
 
 
 async def say_why_it_waits(ready: trio.Event, start: str, log: Path) -> None:
-    """Tell who sits in front of a screen for what a gateway or trigger waits, if it is not ready soon.
+    """Print what a gateway or trigger waits for, if it is not ready soon.
 
     start: the command that starts its node.
     """

@@ -1,4 +1,4 @@
-"""Headers that travel: what a producer's request says that its consumer's is to say as well.
+"""Travelling headers: those that are passed from a producer's request to its consumer's.
 
     Content-Encoding            as the body is carried as it is
     traceparent, tracestate     of one that is valid; else both are left out  [Trace Context] 3.2, 3.3
@@ -65,7 +65,7 @@ class Forwarding:
         """In small letters; those of CloudEvents come beside them."""
 
     def taken(self, names: Collection[str], values: Callable[[str], list[str]]) -> dict[str, str]:
-        """What a request says.
+        """Return the travelling headers of a request.
 
         Args:
             names: of its headers, in small letters.

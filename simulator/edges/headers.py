@@ -1,4 +1,4 @@
-"""What a message says beside its body, as headers of HTTP: the gateway takes what the trigger gives.
+"""Message properties as HTTP headers, for both gateway and trigger.
 
 Texts are UTF-8, percent-encoded. What a message has not has no header. The producer's Content-Type, its id and
 the headers of `forwarding.py` travel in the message's extension (`client/envelope.py`), so a message with an extension
@@ -62,7 +62,7 @@ EXTENSION_ROOM_BYTES: Final = 4_096
 
 
 class MessageOptions(DraftOptions, total=False):
-    """What of a `Draft` headers say. Queues go by any name."""
+    """The properties of a `Draft` in headers. Queues may have any name."""
 
     label: str
 

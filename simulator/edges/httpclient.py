@@ -94,7 +94,7 @@ class HttpClient:
         self._kept: dict[tuple[str, str, int], list[_HttpConnection]] = {}
 
     async def post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
-        """What a URL answers.
+        """Return a URL's answer.
 
         Args:
             headers: those of its own apart (Host, Content-Length, Connection), in ASCII.

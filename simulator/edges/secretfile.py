@@ -13,7 +13,7 @@ LIMIT_BYTES: Final = 2**20
 
 
 def read_secret(path: Path, what: str) -> str:
-    """What is in such a file.
+    """Return the content of such a file.
 
     Args:
         what: it has, in words: `the tokens`.

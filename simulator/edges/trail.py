@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message_class": "class"}):
-    """What is told about one life of a message.
+    """The report about one life of a message.
 
     message: its identifier as a message; empty while it is under way, or if nobody has written down that of this life.
     message_class: that of the acknowledgment with which it ended.
@@ -59,7 +59,7 @@ class Trail(Lived, frozen=True, omit_defaults=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the history keeps of a message that was accepted.
+    """The history's record of an accepted message.
 
     admin_queue: the producer's own, which hears how it ends in place of the gateway.
     """
@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Confirmation(msgspec.Struct, frozen=True):
-    """What the history keeps of an acknowledgment.
+    """The history's record of an acknowledgment.
 
     time_s: when the queue manager wrote it that ended the message, in Unix time.
     """

@@ -128,7 +128,7 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
 
 
 class Hello(msgspec.Struct, array_like=True):
-    """Who the node is. Only this frame is certain to keep its form in another `version`.
+    """The node's identity. Only this frame is certain to keep its form in another `version`.
 
     life: another number each time the node starts; what it keeps only in memory is gone then.
     profile: how many instance identifiers of an invoker it keeps.
@@ -390,7 +390,7 @@ class Count(msgspec.Struct, array_like=True):
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """What was wrong with a request: the name of an error, its one line, and the name that a topology lacks, if any."""
+    """The error of a request: its name, its one line, and the name that is missing from a topology, if any."""
 
     kind: str
     text: str

@@ -1,4 +1,4 @@
-"""Lists what may have been delivered already: everything that waits in a store that was put back to an earlier state.
+"""Lists messages that may have been delivered already: those that wait in a restored store.
 
 Nothing is held back, because nobody can tell. Destinations drop messages that they remember. People can compare the
 list with what really happened.
@@ -40,7 +40,7 @@ class InDoubtList(NamedTuple):
 
 
 def list_in_doubt(store: Store, life: NewLife) -> InDoubtList:
-    """List what waits in a store, before any of it leaves; replace an earlier list for this life.
+    """List the waiting messages of a store before any leaves; replace an earlier list for this life.
 
     Raises:
         StoreError: the store cannot be read, or the list cannot be written.

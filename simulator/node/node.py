@@ -180,7 +180,7 @@ class RunningNode:
         self._service.operators.make_missing(wish)
 
     def status(self) -> NodeStatus:
-        """Return what waits where, now."""
+        """Return the current status of queues and sessions."""
         return self._service.operators.status()
 
     @property

@@ -39,7 +39,7 @@ class Shares:
         self._looked_at = 0.0
 
     def debt_s(self, host: str) -> float:
-        """Return in how many seconds a host's debt is paid off; 0 without debt."""
+        """Return the seconds until a host's debt is paid off; 0 without debt."""
         return max(0.0, self._paid_at.get(self._account(host), 0.0) - trio.current_time())
 
     async def turn(self, host: str) -> None:

@@ -366,7 +366,7 @@ async def dial(
 ) -> socket.socket:
     """Connect to a host's first address that answers, from our own address if both are on loopback.
 
-    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up anew each time, note <55>. Each of several addresses gets a
+    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up again each time, note <55>. Each of several addresses gets a
     share of the time. A datagram socket is connected at once, whether anybody is there or not.
 
     Args:

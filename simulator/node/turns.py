@@ -90,7 +90,7 @@ class TurnFeed:
         await self._work.wait()
 
     def begin(self) -> None:
-        """Begin to carry out a batch; what is fed from now on is for the next."""
+        """Begin to carry out a batch; later events belong to the next one."""
         self._now, self._next = self._next, Turn()
         self._began_s = perf_counter()
         self._work = trio.Event()

@@ -163,7 +163,7 @@ class Performance:
             self.unmet.discard(number)
 
     def tick(self, now: Moment) -> None:
-        """Do what is due."""
+        """Handle everything that is due."""
         for _, owner in self.timers.expired(now.uptime_ms):
             assert isinstance(owner, IncomingSequence)
             self.receiver.order_ack_due(owner, now)

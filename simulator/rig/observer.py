@@ -1,4 +1,4 @@
-"""Polls nodes for their counts, adds them up over the processes of each node, and measures what these take."""
+"""Polls nodes for their counts, adds them up over restarts, and measures their use of resources."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
 
 @dataclass(slots=True)
 class NodeUsage:
-    """What one node used.
+    """The resources that one node used.
 
     peak_bytes: the peak of resident memory, from the kernel; None if it keeps none. `first_bytes`: at the beginning.
     cpu: the share of one core.

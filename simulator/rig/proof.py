@@ -176,7 +176,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 @dataclass(slots=True)
 class WireCount:
-    """What crossed the links, from the capture.
+    """The packets that crossed the links, from the capture.
 
     session_acks, riding_session_acks: SessionAck packets, and session headers on UserMessages.
     order_acks, final_acks: those that reached the queue manager that they were for.

@@ -403,7 +403,7 @@ async def stopped_at_the_end(supervisor: AnySupervisor) -> AsyncIterator[AnySupe
 
 
 class Programs(Processes):
-    """Those that run. What a program says on its standard error output goes to `NAME.err`."""
+    """The running programs. Their standard error output goes to `NAME.err`."""
 
     async def start(self, name: str, arguments: Sequence[str]) -> str:
         """Start a command of `mqproto`, and wait until it is ready; return the line that says so.

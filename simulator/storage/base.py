@@ -216,7 +216,7 @@ class StoreTables:
 
     @contextmanager
     def transaction(self, *, flushed: bool) -> Iterator[None]:
-        """Write all that is written within, or nothing if anything raises.
+        """Commit all writes of the block, or none if it raises.
 
         Args:
             flushed: whether it is on disk when it ends, with all that came before.
@@ -239,7 +239,7 @@ class StoreTables:
         self.look_at_log()
 
     def take_over(self, recent: RecentRows, mark: Mark) -> None:
-        """Have all of it on disk here, so the log can begin anew. All or part of it may be here already.
+        """Have all of it on disk here, so the log can begin again. All or part of it may be here already.
 
         Raises:
             sqlite3.Error: nothing has changed.
@@ -481,7 +481,7 @@ def _with_checksums(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
-    """Read the messages' columns from the tables as they are now, on a connection for the caller's own thread."""
+    """Read the messages' columns from the current tables, on a connection for the caller's own thread."""
     db = files.connect(path)
     try:
         db.execute("BEGIN")
@@ -494,7 +494,7 @@ def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Conn
 
 
 def write_anew(db: sqlite3.Connection) -> None:
-    """Leave only the present contents of the tables in their files, and nothing of what was.
+    """Rewrite the tables' files, so that they contain no deleted data.
 
     Raises:
         sqlite3.Error: it cannot be done now; nothing has changed.

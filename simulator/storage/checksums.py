@@ -47,7 +47,7 @@ def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, i
     """Return the columns of messages in the order of MESSAGE_COLUMNS, checksum included, without a call for each.
 
     `final_ack` is a number: SQLite has no type for a bool, and its driver would look for an adapter, in vain, for
-    each message anew.
+    each message again.
     """
     crc, pack = _crc, _pack
     return [

@@ -116,7 +116,7 @@ class Disk:
         self._pending = writes
 
     def flush(self) -> None:
-        """Put what was begun on disk."""
+        """Flush the transactions that were begun."""
         writes, self._pending = self._pending, None
         assert writes is not None, "nothing was begun"
         self._apply(writes)

@@ -1,4 +1,4 @@
-"""What a store needs from the system: the files of its log, and SQLite for the file of its tables.
+"""A store's interface to the operating system: the files of its log, and SQLite for its tables.
 
 `SystemFiles` are the real ones. A simulated world has others, which lose unflushed data when the power goes.
 """
@@ -46,7 +46,7 @@ class WritableFile(Protocol):
         """Give the empty file this size. It holds zeros, and whatever is written there has room."""
 
     def flush(self) -> None:
-        """Put what was written on disk, before this returns."""
+        """Flush all writes to disk before this returns."""
 
     def close(self) -> None:
         """Close the file and leave it where it is."""

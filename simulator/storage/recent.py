@@ -1,4 +1,4 @@
-"""What is in the log and not in the tables yet: messages, and the rows of everything else.
+"""The contents of the log that are not in the tables yet: messages, and other rows.
 
 Messages come at the end of a queue and mostly leave at its front, many at a time, so most of the work is done
 by a few calls for each transaction.
@@ -34,7 +34,7 @@ Size = Sequence[int]
 
 
 class RecentRows:
-    """All that the log has and the tables lack.
+    """Everything in the log that is not in the tables.
 
     Attributes:
         messages: the messages that came.
@@ -251,7 +251,7 @@ class RecentStates:
         self.outcomes |= writes.outcomes
 
     def clear(self) -> None:
-        """Forget all that the tables have; queues and identifiers are taken out by themselves."""
+        """Forget everything that is in the tables; queues and identifiers are removed separately."""
         self.outgoing.clear()
         self.incoming.clear()
         self.forgotten_identifiers.clear()

@@ -409,7 +409,7 @@ class Store:
                 self._log.begin()
 
     def overwrite(self) -> None:
-        """Write the tables anew, so nothing stays in their files of what has left them.
+        """Write the tables again, so nothing stays in their files of what has left them.
 
         It takes about as long as a backup, and needs a disk with room for one. Meanwhile commits go to the
         log: call it in a thread of its own, after `settle`, and call `overwritten` after it.

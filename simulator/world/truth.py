@@ -1,4 +1,4 @@
-"""Writes what a world knows, besides its capture: what was sent, and what became of each message.
+"""Writes the facts of a world beside its capture: the sent messages, and the outcome of each.
 
     mqproto simulate --seeds 200 --captures FOLDER
 
@@ -33,7 +33,7 @@ def as_truth(result: WorldResult) -> dict[str, Any]:
 
 
 def message_facts(message: Message) -> dict[str, Any]:
-    """Return what a world knows about one message.
+    """Return the facts of a world about one message.
 
     id: the source's GUID and the MessageID, as `mqproto` writes identifiers.
     source, target, kind, label: from its burst. queue: its destination queue's number.

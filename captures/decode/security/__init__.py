@@ -1,1 +1,1 @@
-"""What protects a message: what it says itself, and what somebody with keys can say about it."""
+"""The protection of a message: its own claims, and what keys prove."""

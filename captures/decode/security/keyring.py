@@ -1,4 +1,4 @@
-"""Keys that are at hand while captures are read: what they open and prove of the messages in them.
+"""Keys for captures: which messages they open, and which signatures they prove.
 
 They are read from files, and stay here: what is said about them is the name of their file. Only those who call
 `read_keys` need the extra `mqproto[security]`.
@@ -33,7 +33,7 @@ _ALONE: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 class Evidence(NamedTuple):
-    """What keys say about one message; None is what nobody can say, or what it has not.
+    """What keys prove about one message; None for what is unknown or absent.
 
     verified: whether its signature holds by the certificate that it carries, or by a key at hand.
     signer: whom a certificate at hand names that has proved it, or has issued the one that did; or the file of the key.
@@ -48,7 +48,7 @@ class Evidence(NamedTuple):
     plain: bytes | None = None
 
     def findings(self, packet: int) -> list[Finding]:
-        """What is to be noted of a packet: a signature that does not hold. Which bytes it is over is a reading."""
+        """Return a finding if the signature of a packet does not hold. Which bytes it covers is a reading."""
         if self.verified is not False:
             return []
         text = f"the signature {self.signature}"
@@ -82,7 +82,7 @@ class KeyRing:
         self._holder = lru_cache(maxsize=1_000)(self._holder_of)
 
     def evidence(self, message: UserMessage, cut_bytes: int = 0) -> Evidence:
-        """What the keys say about a message.
+        """Return what the keys prove about a message.
 
         Args:
             cut_bytes: how much of it the capture lacks.

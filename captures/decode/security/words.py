@@ -31,7 +31,7 @@ class ProtectionColumns(NamedTuple):
 
 
 def protection_of(message: UserMessage) -> ProtectionColumns:
-    """What it says, whether or not it is true."""
+    """Return what a message claims, true or not."""
     security = message.security
     if security is None:
         return ProtectionColumns(False, None, None, _signed(message), None)
@@ -40,7 +40,7 @@ def protection_of(message: UserMessage) -> ProtectionColumns:
 
 
 def signature_of(message: UserMessage) -> bytes:
-    """Its signature, wherever it stands; empty if it has none.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
+    """Return its signature, from whichever header has it; empty if it has none.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
     security, listed = message.security, message.multi_queue_format
     found = security.signature if security is not None else b""
     return found or (listed.signature.signature if listed is not None else b"")

@@ -1,4 +1,4 @@
-"""Follows every sequence of a capture: what each message and each acknowledgment is to its sequence.
+"""Follows every sequence of a capture, and relates each message and acknowledgment to it.
 
 What crosses two connections may be in the capture in another order than it happened, so nobody is accused before the
 end of the capture: then all is known that may explain an acknowledgment.
@@ -29,7 +29,7 @@ FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 @dataclass(slots=True, eq=False)
 class SequenceView:
-    """What a packet is to its sequence.
+    """How a packet relates to its sequence.
 
     sequence: None where nobody can say which it is. The capture may have no message of it, or none yet.
     is_new: whether it is a message of which the number had not been seen.
@@ -96,7 +96,7 @@ class SequenceChecker:
         return view
 
     def take_in_order(self, messages: InOrder) -> Sequence | None:
-        """Many messages at once, as if each had been taken by itself and there were nothing to say about any.
+        """Take many messages at once, when none of them would cause a finding.
 
         Returns:
             their sequence; None if they are to be taken one by one, and then nothing has been done.
@@ -208,7 +208,7 @@ class SequenceChecker:
             sequence.claim(claim)
 
     def rename(self, resolve: Callable[[Hop], Hop]) -> None:
-        """It has become known who is at an address: hops that lead there lead to it."""
+        """Learn which queue manager is at an address, and rename the hops that lead there."""
         for sequence in self._sequences.values():
             if any(isinstance(end, str) for hop in sequence.hops for end in hop):
                 hops, sequence.hops = sequence.hops, {}
@@ -218,7 +218,7 @@ class SequenceChecker:
                         known.add_all(progress)
 
     def finish(self, ways: Ways) -> Iterator[Finding]:
-        """What nothing has explained until the end.
+        """Return the findings that nothing has explained by the end.
 
         Args:
             ways: what the capture lacks.

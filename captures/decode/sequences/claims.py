@@ -1,4 +1,5 @@
-"""Can an acknowledgment be right? What its sender cannot have had, and of what it has said less before.
+"""Judges whether an acknowledgment can be right: its sender may not have had these messages, or may have acknowledged
+more before.
 
 An OrderAck for what its sender cannot have had is a breach. It is said to be one if each traffic that fits the capture
 has it: the number was written since the capture began, came by none of the ways that the capture shows, and cannot have
@@ -29,8 +30,8 @@ _HALF: Final = 1 << 31
 def claim_of(
     sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
 ) -> Claim | None:
-    """What an acknowledgment says about numbers that the capture has not shown come to its sender; None if there is
-    none.
+    """Return the claim of an acknowledgment about numbers that the capture does not show reaching its sender; None if
+    there is none.
 
     Args:
         said: the number up to which earlier OrderAcks had acknowledged.
@@ -51,7 +52,7 @@ def claim_of(
 
 
 def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
-    """What a claim is at the end of the capture: a fault if one of its numbers proves it, else a note if one does."""
+    """Judge a claim at the end of the capture: a fault if one of its numbers proves it, else perhaps a note."""
     claim = (claim if claim.missing else claim_of(sequence, claim.ack, message_id=claim.message_id)) or claim
     found = [each for missing in sorted(claim.missing) if (each := _judged(sequence, claim, missing, ways))]
     return next((each for each in found if each.severity is FAULT), found[0] if found else None)
@@ -120,7 +121,7 @@ def _lacks_between(sequence: Sequence, first: int, last: int) -> bool:
 
 
 def suspect_elsewhere(sequence: Sequence, ack: Acknowledgment) -> None:
-    """An acknowledgment is from somebody to whom the messages never went.  [MS-MQQB] 3.1.1.6.2"""
+    """Report an acknowledgment from a queue manager that never received the messages.  [MS-MQQB] 3.1.1.6.2"""
     assert sequence.towards is not None, "it is known to go elsewhere"
     name = shown(sequence.key[1])
     text = (

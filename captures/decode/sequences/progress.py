@@ -1,4 +1,4 @@
-"""What of one sequence crossed one hop, and which numbers are missing there.  [MS-MQQB] 3.1.5.8.6"""
+"""The part of one sequence that crossed one hop, and the missing numbers.  [MS-MQQB] 3.1.5.8.6"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HighMark(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class HopProgress:
-    """What of one sequence crossed one hop, in the order in which the capture has it.
+    """The part of one sequence that crossed one hop, in the order of the capture.
 
     base: the numbers up to it came before the capture did.
     covered: numbers that crossed, and those that PreviousTxSequenceNumber says no message has.
@@ -65,7 +65,7 @@ class HopProgress:
         self.gaps = sorted((*self.gaps, *other.gaps))[-GAP_LIMIT:]
 
     def advance(self, message: NumberedMessage) -> tuple[Gap | None, list[Gap], list[Finding]]:
-        """The next message of the hop: the gap that it shows, those that it fills, and what is to be noted.
+        """Take the next message of the hop; return the gap that it shows, those that it fills, and findings.
 
         A gap is noted where the capture lacks nothing of the connection since the highest number first crossed it.
         Elsewhere what is missing may have crossed unseen.

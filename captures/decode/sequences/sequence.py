@@ -1,4 +1,4 @@
-"""What is remembered of one sequence of one source queue manager."""
+"""The state of one sequence of one source queue manager."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
 
 @dataclass(slots=True)
 class Claim:
-    """An OrderAck or a FinalAck for what the capture has not shown come to its sender.
+    """An OrderAck or a FinalAck for messages that the capture does not show reaching its sender.
 
     missing: the lowest number that had not come, and the lowest beyond what OrderAcks had said before; of each the
         queue managers beside its sender that it had come to by then. None where no hop had led to its sender yet: of
@@ -114,7 +114,7 @@ class Sequence:
             self.suspicions.setdefault((finding.code, key), finding)
 
     def claim(self, claim: Claim) -> None:
-        """Remember what has not been borne out, but not more than is bearable."""
+        """Remember an unproven claim, up to a limit."""
         if len(self.claims) < CLAIM_LIMIT:
             self.claims.append(claim)
 
@@ -125,11 +125,11 @@ class Sequence:
             del self.passed[next(iter(self.passed))]
 
     def is_passed(self, number: int, acknowledged: int) -> bool:
-        """Whether an acknowledgment does not tell about a lower number, as a message up to it has passed that over."""
+        """Whether an acknowledgment says nothing about a lower number, because a message has skipped that number."""
         return any(previous < number < by <= acknowledged for by, previous in self.passed.items())
 
     def give_up(self) -> None:
-        """From here on nobody can say what belongs to it."""
+        """From now on it is unknown which packets belong to it."""
         self.ambiguous = True
         self.hops.clear()
         self.claims.clear()
@@ -149,7 +149,7 @@ class Sequence:
             self.written.append((sent_s, number))
 
     def explain(self, message: NumberedMessage) -> None:
-        """A message crosses a hop: what seemed to be missing may have come in time, behind other packets.
+        """Take a message that crosses a hop: numbers that seemed missing may have been only late.
 
         On the connection of the acknowledgment what comes behind it was sent behind it, unless it is ahead. Of two
         connections one capture point shows the order but for a moment, and two capture points show none. Then the next
@@ -185,7 +185,7 @@ class Sequence:
             claim.is_behind = True
 
     def reached(self, number: int, ack: Acknowledgment) -> set[NodeKey]:
-        """To whom a number has come beside the sender of an acknowledgment."""
+        """Return who else has received a number, besides the sender of an acknowledgment."""
         others = ((to, progress) for (_, to), progress in self.hops.items() if to != ack.key[0])
         return {to for to, progress in others if number in progress.covered}
 

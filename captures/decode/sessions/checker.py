@@ -65,7 +65,7 @@ BEHIND: Final = {
 
 @dataclass(slots=True, eq=False)
 class SessionView:
-    """What a packet is to its session.
+    """How a packet relates to its session.
 
     half, other: the end that sent it, and the one that it went to.
     answers: whether it answers the packet of its kind that came the other way in the handshake.

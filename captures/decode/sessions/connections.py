@@ -1,4 +1,4 @@
-"""What is remembered of each connection: its two ends, who they are, and how far its session has come."""
+"""The state of each connection: its two ends, their identities, and the progress of its session."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Connection:
         return self.server, self.client
 
     def release(self) -> None:
-        """It is forgotten; messages that crossed it still know its halves, but not what these had to remember."""
+        """Free the memory of its halves; messages that crossed it keep only references to them."""
         for half in (self.client, self.server):
             half.unacknowledged = half.unsaved = half.unnumbered = NOTHING
             half.heard.clear()
@@ -79,7 +79,7 @@ class Connection:
 
 
 class Addresses:
-    """Which queue manager is at which address, as far as handshakes have told.
+    """Which queue manager is at which address, according to handshakes.
 
     Where an address has shown one GUID only, other connections of that address are taken to be of the same queue
     manager, so a capture that begins in the middle joins up with what comes later.
@@ -101,7 +101,7 @@ class Addresses:
         self._told: set[Endpoint | Guid] = set()
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
-        """A handshake has told who its ends are, NULL_GUID for one that it has not; whether that was news."""
+        """Learn the identities of both ends from a handshake (NULL_GUID if unknown); return whether that was new."""
         news = False
         for host, guid in ((client.host, client_guid), (server.host, server_guid)):
             known = self.hosts.get(host, guid)
@@ -137,7 +137,7 @@ class Addresses:
         return True
 
     def bound(self) -> None:
-        """With too many addresses, all are forgotten and learnt anew."""
+        """If there are too many addresses, forget all of them and start again."""
         for known in (
             self.listening,
             self.hosts,
@@ -151,8 +151,8 @@ class Addresses:
 
 
 class Origins:
-    """Who is at an address of which no handshake has told: the source of the messages that leave it with no hop behind
-    them.  [MS-MQMQ] 2.2.19.2
+    """Who is at an address without a known handshake: the source of messages that leave it before any other hop.
+    [MS-MQMQ] 2.2.19.2
 
     An address with several sources is nobody's; an end of it may be somebody's all the same. A source with several
     addresses may be somebody who claims to be another: it is believed only where a handshake has said so.
@@ -164,7 +164,7 @@ class Origins:
         self._told: set[tuple[str, Guid]] = set()
 
     def learn(self, source: Endpoint, manager: Guid, *, told: bool = False) -> bool:
-        """A message without a hop behind it leaves an end of a connection; whether that was news.
+        """Learn that a message began its way at an end of a connection; return whether that was new.
 
         Args:
             told: whether a handshake says who is there.
@@ -200,7 +200,7 @@ class Origins:
         return self.resolve(one), self.resolve(other)
 
     def everyone(self) -> Iterator[tuple[str, Guid]]:
-        """The addresses, and the ends, that are somebody's."""
+        """Return the addresses and ends whose queue managers are known."""
         for key, guid in self._known.items():
             if guid is not None:
                 yield key, guid
@@ -277,7 +277,7 @@ class Connections:
         return facts.source.port > facts.destination.port, True
 
     def hear(self, connection: Connection, facts: SessionFacts) -> bool:
-        """A packet may tell who called, where that is not known yet; whether it turns out to have been the other end.
+        """Learn from a packet which end called, if unknown; return whether it was the other end.
 
         Of two EstablishConnections the second one answers. ConnectionParameters are proposed by the caller, who was
         answered and has had no others by then. Where frames come in disorder neither is sure, so MSMQ's port, if one
@@ -316,13 +316,13 @@ class Connections:
         return list(self._connections.values())
 
     def introduce(self, connection: Connection, client: Guid, server: Guid) -> None:
-        """A request tells who the ends should be; NULL_GUID for an end that it does not tell."""
+        """Learn the expected identities of the ends from a request; NULL_GUID if it does not name one."""
         connection.asked = True
         connection.client_guid, connection.server_guid = client, server
         self.name(connection)
 
     def confirm(self, connection: Connection, client: Guid, server: Guid) -> str | None:
-        """An answer tells who the ends are. From now on their addresses are known, on other connections too.
+        """Learn the identities of the ends from an answer, also for other connections at these addresses.
 
         One that does not fit its request tells nothing; where the capture lacks that, the answer repeats what it said.
 
@@ -339,7 +339,7 @@ class Connections:
         return self._addresses.conflict
 
     def name(self, connection: Connection) -> None:
-        """Give both ends their keys and labels, as far as they are known."""
+        """Set the known keys and labels of both ends."""
         self._addresses.bound()
         if len(self._called) > ADDRESS_LIMIT:
             self._called.clear()
@@ -365,7 +365,7 @@ class Connections:
         connection.server.hop = (connection.server.key, connection.client.key)
 
     def label(self, key: NodeKey) -> str:
-        """What a queue manager is called where all its connections are one: by name, or by where it listens."""
+        """Return a queue manager's label for all its connections: its name, or its listening address."""
         if isinstance(key, str):
             called = self._called.get(key, key)
             return key if called.startswith(f"{key}:") else called

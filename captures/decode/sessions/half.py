@@ -1,4 +1,4 @@
-"""What one end of a connection has sent, how it is counted, and what the other end has said about it.
+"""The messages that one end of a connection has sent, their counts, and the other end's acknowledgments.
 
 Counts are 16 bits wide and wrap; `ahead` alone may compare two of them. Where the capture lacks something of an end, it
 is known about its counts how high they are at least and at most, until a SessionHeader of that end says it.
@@ -30,7 +30,7 @@ LOSS_LIMIT: Final = 64
 
 
 class Step(IntEnum):
-    """The last that one end has sent, if nothing is missing behind it: this alone tells what may follow."""
+    """The last packet of one end, if nothing is missing after it: it determines what may follow."""
 
     UNKNOWN = 0
     INTRODUCED = 1
@@ -62,7 +62,7 @@ def at_or_before(number: int, reference: int) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A message that one end of a connection has sent, and what the other end has said about it.
+    """A message that one end of a connection has sent, and the other end's acknowledgments of it.
 
     packet: the number of the packet that carried it.
     recoverable: whether its receiver says that it has saved it.
@@ -145,7 +145,7 @@ class Half:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all is known about its messages, and of the last that was said about them."""
+        """Whether all its messages and their last acknowledgment are known."""
         return (
             not (self.adrift or self.stale or self.torn or self.over)
             and self.sent is not None
@@ -180,7 +180,7 @@ class Half:
         return sent
 
     def lose(self, hidden: int | None) -> None:
-        """The capture lacks something of what it has sent.
+        """Note that the capture lacks bytes that it sent.
 
         Args:
             hidden: as many messages at most; None if nobody can tell.
@@ -202,7 +202,7 @@ class Half:
         self.heard.clear()
 
     def miss_answers(self) -> None:
-        """The capture lacks something that may have acknowledged its messages."""
+        """Note that the capture lacks bytes that may have acknowledged its messages."""
         self.stale = True
         if self.torn:
             self.acknowledged = None
@@ -212,7 +212,7 @@ class Half:
         return 0 if self.sent is None else ahead(self.most, self.sent)
 
     def could_have_sent(self, count: int, recoverable_count: int) -> bool:
-        """Whether it may have sent so many messages, as far as the capture tells."""
+        """Whether it may have sent this many messages, according to the capture."""
         if self.sent is None:
             return True
         slack = ahead(self.most_recoverable, self.recoverable_sent)
@@ -222,7 +222,7 @@ class Half:
         )
 
     def settle(self, count: int, recoverable_count: int, *, numbered: bool) -> list[Sent]:
-        """A SessionHeader of its own says how many messages it has sent.
+        """Take its number of sent messages from its SessionHeader.
 
         Those since its counts were lost have their numbers from here backwards, so it is known now which of them were
         acknowledged meanwhile.
@@ -329,7 +329,7 @@ class Half:
 
 
 def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
-    """The last packet up to this one before which the capture lacks messages of an end, which has these losses."""
+    """Return the last packet up to this one before which the capture lacks messages of an end with these losses."""
     if not losses or packet < losses[0]:
         return None
     if len(losses) >= LOSS_LIMIT and packet >= losses[-1]:

@@ -1,4 +1,4 @@
-"""What an arrow of a ladder says about a packet: as little as tells packets apart, less where room is short."""
+"""The label of an arrow in a ladder: short, but enough to distinguish packets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _unnamed(owner: str) -> None:
 
 
 class Wording(NamedTuple):
-    """What is said, with a number in it by which equal ones differ: `head`, the number, and `tail`.
+    """A label with the number that distinguishes it from similar ones: `head`, the number, and `tail`.
 
     head, tail: each in a long form, and in shorter ones.
     owner: of a queue that has no name but a number: whose it is. It stands before the tail.
@@ -70,7 +70,7 @@ class Wording(NamedTuple):
 
 
 def wording(sight: Sight, names: Names) -> Wording:
-    """What a packet says."""
+    """Return the label of a packet."""
     packet = sight.seen.packet
     if sight.message is not None:
         said = _message(sight, names)

@@ -1,4 +1,4 @@
-"""What keys say about a message, in lines below it."""
+"""What keys prove about a message, in lines below it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_BYTES: Final = 16
 
 
 def evidence_lines(evidence: Evidence, body_type: int) -> Iterator[str]:
-    """One of the body and one of the signature, where there is something to say that is not a finding."""
+    """Return a line about the body and one about the signature, unless a finding says it."""
     if evidence.plain is not None:
         said = _beginning(evidence.plain, body_type)
         yield f"body of {len(evidence.plain):,} bytes {evidence.decryption}" + (f": {said}" if said else "")

@@ -1,4 +1,4 @@
-"""One message across all hops: each crossing with its delay, what acknowledged it, and what became of it."""
+"""Follows one message across all hops: each crossing with its delay and acknowledgments, and the outcome."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ACKNOWLEDGED: Final = re.compile(r"(?:OrderAck of all up to|FinalAck of number) 
 
 
 class FollowedEvent(NamedTuple):
-    """Something that happened to the message, or was said about it."""
+    """An event or an acknowledgment of the message."""
 
     time_ns: int
     packet: int
@@ -84,7 +84,7 @@ class History:
 
     @property
     def began_ns(self) -> int:
-        """When it was first seen. Packets that were waited with are behind others that crossed later."""
+        """Return when it was first seen. Packets may be out of order if the reader had to wait for bytes."""
         return min(event.time_ns for event in self.events)
 
     @property
@@ -102,7 +102,7 @@ class History:
         return min((each for each in times_ns if each is not None), default=None)
 
     def is_told_by(self, number: int) -> bool:
-        """Whether an acknowledgment of a number of its sequence says that it came.  [MS-MQQB] 3.1.5.8.6"""
+        """Whether an acknowledgment of a number of its sequence shows that it arrived.  [MS-MQQB] 3.1.5.8.6"""
         own = 0 if self.sequence is None else self.sequence[1]
         return number == own or own < number < self.passed_by
 
@@ -126,7 +126,7 @@ class History:
             self.pass_over(key, own - 1, own + 1)
 
     def verdict(self) -> str:
-        """What became of it, as far as the capture shows."""
+        """Return the outcome of the message, as far as the capture shows."""
         began_ns, parts = self.began_ns, []
         if self.arrived_ns is not None:
             parts.append(f"reached its destination after {_seconds(self.arrived_ns - began_ns)}")
@@ -212,7 +212,7 @@ class Follower:
             self._take_learnt(sight)
 
     def settle(self, ways: Ways) -> None:
-        """The capture is over, and this is what it lacks."""
+        """End the capture, with a list of what it lacks."""
         for history in self.histories.values():
             history.settle(ways)
 

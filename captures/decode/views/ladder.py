@@ -66,7 +66,7 @@ class Arrow:
         return WRONG * self.is_wrong + AGAIN * self.again + LACKS * self.missing
 
     def is_like(self, other: Arrow) -> bool:
-        """Whether both may be one row: nothing is to be said about either that is not to be said about the other."""
+        """Whether both may share one row, because they have the same label and marks."""
         if self.findings or other.findings or self.missing or other.missing:
             return False
         ours, theirs = self.said, other.said
@@ -78,7 +78,7 @@ class Arrow:
 
 
 class Picture(NamedTuple):
-    """What is to be drawn."""
+    """The elements of a picture."""
 
     columns: list[str]
     rows: list[Row]

@@ -1,4 +1,4 @@
-"""A packet as one line for people, in about 120 columns: when, from whom, to whom, what, how large, what it says."""
+"""A packet as one line for people, in about 120 columns: time, ends, kind, size and content."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LineWriter:
         self._day: int | None = None
 
     def heading(self, first: Sight) -> str | None:
-        """What the columns are, and the date, as the lines have only the time of day; None if it was said before.
+        """Return the head of the columns with the date; None if it has not changed.
 
         Ask for it before each line: a capture may go on beyond midnight.
         """
@@ -84,7 +84,7 @@ class LineWriter:
 
 
 def what(sight: Sight, names: Names) -> str:
-    """What a packet says, beside its kind; of one that has a hole, how much of it is in the capture."""
+    """Return the content of a packet in words; if it has a hole, how much of it is in the capture."""
     seen = sight.seen
     if not seen.cut_bytes:
         return _what(sight, names)

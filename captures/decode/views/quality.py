@@ -1,4 +1,4 @@
-"""What a capture lacks, at each capture point, and what cannot be said because of it, in plain words."""
+"""Says in plain words what is missing at each capture point, and what is unknown for that reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS_SHOWN: Final = 8
 
 
 class PointLack(NamedTuple):
-    """One thing that a capture point lacks.
+    """One kind of loss at a capture point.
 
     what: one of `loss`, `snaplen`, `one side`, `late start`, `no time`, `order`, `clock`.
     fact: what was counted. so: what cannot be said because of it.
@@ -35,7 +35,7 @@ class PointLack(NamedTuple):
 
 
 def lacks(point: Point) -> Iterator[PointLack]:
-    """All that a capture point lacks; nothing if nothing is known to be lacking."""
+    """Return all known losses of a capture point."""
     connections = counted(point.connections, "connection")
     lost_bytes = point.missing_bytes - point.snapped_bytes
     if lost_bytes or (point.unread_bytes and not point.cut_frames):
@@ -94,12 +94,12 @@ def kinds(reasons: Mapping[str, int]) -> str:
 
 
 def unread(reasons: Mapping[str, int]) -> str:
-    """The same for those that nobody looked into, though MSMQ may be in them; empty if there are none."""
+    """Return the same for frames that were not read although they may contain MSMQ; empty if there are none."""
     return kinds({what: count for what, count in reasons.items() if what.endswith(NOT_READ)})
 
 
 def found_nothing(reasons: Mapping[str, int]) -> str:
-    """That there is no finding, where all was looked at; else what was not."""
+    """Say that there is no finding, or name the parts that were not read."""
     left = unread(reasons)
     return f"no findings in what was read; {left}" if left else NO_FINDING
 
@@ -183,7 +183,7 @@ def _compared(clock: Clock) -> PointLack:
 
 
 def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
-    """What is known about the quality of a capture, for a terminal.
+    """Return the quality of a capture in lines for a terminal.
 
     Args:
         reasons: what frames without TCP or a Ping are, at all points.

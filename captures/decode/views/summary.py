@@ -90,7 +90,7 @@ class Summary:
             self.findings[finding.severity, finding.code] += 1
 
     def add_findings(self, findings: Iterable[Finding]) -> None:
-        """Count what came out at the end."""
+        """Count the findings of the end."""
         self.findings.update((finding.severity, finding.code) for finding in findings)
 
     @property
@@ -150,7 +150,7 @@ class Summary:
         }
 
     def lines(self, totals: Totals, points: Points) -> Iterator[str]:
-        """Everything, for people: first what the capture lacks, as all else is said under that condition."""
+        """Return everything for people, beginning with what the capture lacks."""
         yield from self._times()
         yield from accounts(totals)
         yield ""

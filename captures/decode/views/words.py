@@ -16,7 +16,7 @@ DAY_NS: Final = 86_400 * 10**9
 
 
 def duration(nanoseconds: int | None) -> str:
-    """In the largest unit of which there is at least one: `4.2 ms`, `17 s`, `3.5 days`."""
+    """Return a duration in the largest fitting unit: `4.2 ms`, `17 s`, `3.5 days`."""
     if nanoseconds is None:
         return "–"
     if nanoseconds < 0:
@@ -28,7 +28,7 @@ def duration(nanoseconds: int | None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """`12 %`, and never 0 or 100 where it is not all or nothing."""
+    """Return a share, `12 %`; 0 and 100 only if it is exactly none or all."""
     if not whole:
         return "–"
     percent = 100 * part / whole
@@ -38,5 +38,5 @@ def share(part: int, whole: int) -> str:
 
 
 def short(value: float) -> str:
-    """Three digits, or more where there are more before the point."""
+    """Return three digits, or all those before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""How the tasks of a stage are run, and how rows go from the tasks of one stage to those of the next.
+"""Runs the tasks of a stage, and moves rows from the tasks of one stage to those of the next.
 
 A stage is a plain function that is called with each of its tasks. It takes rows from an inbox and puts rows into an
 outbox, each batch for a bucket of an exchange; a later task takes what earlier tasks have put for its bucket, in their
@@ -172,7 +172,7 @@ def unpack(packed: Any) -> pa.RecordBatch:
 
 
 class OrderedInbox:
-    """Batches that arrive one behind another, by exchange in the order of reading.
+    """Batches that arrive one after another, by exchange in the order of reading.
 
     Args:
         batches: packed, each with the place of its exchange in `reads`.

@@ -38,7 +38,7 @@ class TaskError(Exception):
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """In a worker, make an exception of the block say what was being done.
+    """In a worker, add to an exception of the block what was being done.
 
     Args:
         what: for people, such as `capture.pcap, bytes 0 to 67108864`.

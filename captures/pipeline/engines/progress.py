@@ -1,4 +1,4 @@
-"""The progress of a job: a listener is told now and then. It draws it; nothing here writes to a terminal."""
+"""The progress of a job, reported now and then to a listener, which may draw it."""
 
 from __future__ import annotations
 

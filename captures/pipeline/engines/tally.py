@@ -1,4 +1,4 @@
-"""The progress of a stage in Spark: workers count, the driver asks now and then, and a listener is told."""
+"""The progress of a stage in Spark: workers count, and the driver reports to a listener now and then."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Tally:
         self._counts: Accumulator[Counts] = context.accumulator(Counts(), AddCounts())
 
     def add(self, ranges: int = 0, packets: int = 0, size_bytes: int = 0) -> None:
-        """In a worker, add what has been done."""
+        """In a worker, add finished work."""
         self._counts.add(Counts(ranges, packets, size_bytes))
 
     @property
     def counts(self) -> Counts:
-        """In the driver: what has been done so far."""
+        """In the driver, return the finished work so far."""
         return self._counts.value
 
 

@@ -1,4 +1,4 @@
-"""Objects that runs keep among the tables for later ones, in Parquet files; state.py says how they are written."""
+"""Objects that runs keep for later runs beside the tables, in Parquet files; state.py has their form."""
 
 from __future__ import annotations
 

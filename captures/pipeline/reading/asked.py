@@ -1,4 +1,4 @@
-"""What to read from packets besides their fields; it travels with the tasks.
+"""Options for reading packets, which travel with the tasks.
 
 Only the paths of keys travel, and each process reads the keys itself: so no private key gets into what an engine
 sends, keeps or logs. On a cluster, keys are in the same place on each machine.

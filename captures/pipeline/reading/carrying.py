@@ -108,7 +108,7 @@ class SegmentParts:
             yield from self.rest(AHEAD_COUNT)
 
     def rest(self, held_count: int = 0) -> Iterator[SegmentPart]:
-        """Yield what has come, but its last frames: another copy of what is damaged in others may be behind them."""
+        """Yield everything except the last frames, because an intact copy of a damaged one may still follow."""
         if not self._waiting:
             return
         part = _together(self._waiting, self._apart)

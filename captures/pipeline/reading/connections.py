@@ -55,7 +55,7 @@ class ReadSeries:
 
     @property
     def end(self) -> int:
-        """A number behind all ranges, for rows that only the end of the series reveals."""
+        """Return a number after all ranges, for rows that only the end of the series reveals."""
         return self.first + len(self.first_numbers)
 
 
@@ -91,7 +91,7 @@ class ConnectionsRead:
 def read_connections(
     all_series: Mapping[str, ReadSeries], task: ConnectionsTask, inbox: Inbox, outbox: Outbox, count: Count
 ) -> ConnectionsRead:
-    """Read the connections of a bucket; save those that are open, and put what only the end reveals behind them."""
+    """Read the connections of a bucket; save the open ones, and append the rows that only the end reveals."""
     series, bucket = all_series[task.series], task.bucket
     pairs = saved_pairs(series.open_pairs, bucket, series.addresses.count)
     flows, parts, sink = Flows(pairs), SegmentParts(series.apart), _Sink(series, outbox, count)

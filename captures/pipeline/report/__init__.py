@@ -1,4 +1,4 @@
-"""From tables to a page that people read: what is in the captures, and what became of every message.
+"""Turns tables into a page for people: the captures, and the outcome of every message.
 
 Without Spark: DuckDB counts, in bounded memory, and what is shown is a fixed number of rows, however large tables are.
 

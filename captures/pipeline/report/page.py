@@ -1,4 +1,4 @@
-"""The report as one HTML file, which needs nothing else: no network, no other file; and no script but for its search.
+"""The report as one HTML file without network or other files; its only script is the search.
 
 `page.html.j2` is the page. Whatever it is given is escaped; besides, the page forbids its browser to run or load
 anything but what is named here by its digest.

@@ -50,7 +50,7 @@ BRIEF: Final = (
 
 
 def lines(facts: Facts) -> Iterator[str]:
-    """What is worth knowing at once."""
+    """Return the most important facts."""
     captured, messages, judged = facts.captured, facts.messages, facts.judgments
     yield f"{counted(captured.files, 'capture')}, {size(captured.size_bytes)}, {captured.frames:,} frames"
     if captured.first_ns is not None and captured.last_ns is not None:
@@ -189,7 +189,7 @@ def _one_line(row: dict[str, Any]) -> str:
 
 
 def story(row: dict[str, Any], told: Story) -> Iterator[str]:
-    """What became of one message.
+    """Return the story of one message.
 
     Args:
         row: as HISTORIES has it.

@@ -1,1 +1,1 @@
-"""A run: its new files, its stages, and what the driver knows between them."""
+"""A run: its new files, its stages, and the driver's state between them."""

@@ -1,4 +1,4 @@
-"""From captures to tables: the stages, their inputs, and what the driver needs to know between them.
+"""From captures to tables: the stages, their inputs, and the driver's state between them.
 
 Each stage is one job for all series together, because there may be many small ones.
 """

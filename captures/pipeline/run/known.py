@@ -1,4 +1,4 @@
-"""What earlier runs have read, and therefore what to read now."""
+"""Decides what to read now, from what earlier runs have read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mqproto.captures.pipeline.tables.parts import Store
 
 @dataclass(slots=True)
 class Known:
-    """What tables say about a series.
+    """The state of a series in the tables.
 
     files: their paths, by fingerprint. origins: to recognize them if they have been packed since.
     packets: its parts of the table of packets: name, rows, and how many of these are packets. The last is `end`.
@@ -111,7 +111,7 @@ class ToRead(NamedTuple):
 
 
 def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
-    """Decide what to do about a series with new files.
+    """Decide how to read a series with new files.
 
     They are read behind those that were read before. If they do not come after all of these, all are read again; but
     if some are no longer there, the new ones are a separate series, which later ones may belong to. All are also read

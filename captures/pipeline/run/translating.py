@@ -16,7 +16,7 @@ from mqproto.captures.translation import Crossings, Translation, Translations
 
 
 class Translated:
-    """What is known about translations when all ranges have been read.
+    """The known address translations once all ranges have been read.
 
     Args:
         growth: what was known before.

@@ -1,4 +1,4 @@
-"""A series on its way from stage to stage: what the driver needs to know about it between them."""
+"""A series on its way from stage to stage, with the driver's state."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SeriesResult:
 
 
 class Work:
-    """A series, and what each stage has found in its new files.
+    """A series, and the results of each stage for its new files.
 
     Attributes:
         sources: the files to read: its new files, or one merged from them.
@@ -113,7 +113,7 @@ class Work:
 
     @property
     def end(self) -> int:
-        """A number behind all ranges, for what only the end of the series reveals."""
+        """Return a number after all ranges, for rows that only the end of the series reveals."""
         return self.growth.range_count + len(self.places)
 
     def place(self, scans: dict[str, list[Scanned]]) -> None:
@@ -157,7 +157,7 @@ class Work:
             yield FragmentTask(self.series.name, first, before, self.end)
 
     def take_fragments(self, joined: FragmentsJoined) -> None:
-        """Take what waits for fragments, and where."""
+        """Take the places where packets wait for fragments."""
         self._waiting |= joined.waiting
         self._waiting_count = joined.waiting_count
         self.wanting = [place for place in self.places if place.number in joined.waiting]
@@ -239,7 +239,7 @@ class Work:
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def write_tasks(self) -> Iterator[tuple[int, WriteTask]]:
-        """Yield a part for each range, and one for what only the end reveals, if anything; by bucket."""
+        """Yield a part for each range, and one for the rows that only the end reveals, by bucket."""
         rows, framed = self._rows_before(), self._framed_before()
         ranges: list[tuple[int, Place | None, str]] = []
         ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)

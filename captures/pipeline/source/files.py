@@ -66,7 +66,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CaptureFile:
-    """What a task needs to know about a capture to read part of it.
+    """The facts that a task needs to read a part of a capture.
 
     size_bytes: of the stored file; bytes added later are not read.
     form: "pcap" or "pcapng", also inside a packing.
@@ -112,7 +112,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What was found at the paths of a job.
+    """The files found at the paths of a job.
 
     refused: files that cannot be opened, or that are damaged before their first frame.
     repeated: files with the same content as another, each with the one that is read.

@@ -85,7 +85,7 @@ def endpoints(batch: pa.RecordBatch, end: str) -> list[Endpoint]:
 
 
 def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
-    """What the rules of sessions read of packets; a Ping has no session."""
+    """Return the fields of packets that the rules of sessions need; a Ping has no session."""
     return records(
         SessionFacts,
         values(batch, "number"),
@@ -142,7 +142,7 @@ CROSSING_COLUMNS: Final = (
 
 
 class KnownFate(NamedTuple):
-    """What became of a message on its connection, as rows have it."""
+    """The outcome of a message on its connection, from rows."""
 
     acknowledged_by: int | None
     saved_by: int | None
@@ -245,7 +245,7 @@ def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
 
 
 def message_keys(batch: pa.RecordBatch) -> Iterator[Any]:
-    """What the messages are known by."""
+    """Return what identifies the messages."""
     return zip(mapped(batch, "source_manager", guid_from_text), values(batch, "message_id"), strict=True)
 
 
@@ -259,7 +259,7 @@ def hops(batch: pa.RecordBatch) -> list[Any]:
 
 
 def losses_of(sessions: pa.RecordBatch) -> Losses:
-    """What stages after the sessions have to know of those that the capture lacks some of."""
+    """Return the losses of sessions that later stages need."""
     columns = ("series", "connection", "interface", "client_losses", "server_losses")
     return {
         (series, connection, interface, from_client): packets.tolist()
@@ -272,7 +272,7 @@ def losses_of(sessions: pa.RecordBatch) -> Losses:
 
 
 def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
-    """The connections of sessions as what they tell about the ways between queue managers, each with its series."""
+    """Return the connections of sessions for the ways between queue managers, each with its series."""
     columns = "series client_key server_key connection interface first_ns last_ns begun skew_ns"
     rows = zip(*(values(sessions, name) for name in columns.split()), strict=True)
     sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)
@@ -308,7 +308,7 @@ def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
 
 
 def last_losses(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
-    """Of each packet, the last one up to it, of its end of its connection, before which the capture lacks some."""
+    """Return for each packet the last packet of its end, up to it, before which the capture lacks some."""
     if not losses:
         return [None] * batch.num_rows
     columns = ("number", "series", "connection", "interface", "from_client")

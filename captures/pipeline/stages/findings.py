@@ -1,4 +1,4 @@
-"""Findings as rows, and those that a packet gives by itself."""
+"""Findings as rows, and those from single packets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def finding_row(series: str, row_id: int | None, rank: int, finding: Finding) ->
 
 
 def packet_findings(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What packets say by themselves that is wrong or odd, as FINDINGS.
+    """Return what is wrong or odd in single packets, as FINDINGS.
 
     Args:
         batch: packets, with COLUMNS.

@@ -53,7 +53,7 @@ class Row:
 
 @dataclass(slots=True)
 class State:
-    """What the next run needs to know.
+    """The state for the next run.
 
     told: a JSON object. files: those that are not part of a table, and are still needed.
     dropped: files of earlier runs that only current readers still need, with the time at which they ceased to

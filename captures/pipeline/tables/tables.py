@@ -78,7 +78,7 @@ class Tables:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What runs need to know about earlier ones, as a JSON object."""
+        """Return the state of earlier runs, as a JSON object."""
         return self.kept.told
 
     @property

@@ -1,4 +1,5 @@
-"""What becomes of a message that came: ours, somebody else's, or nobody's.  [MS-MQQB] 3.1.5.8"""
+"""Decides what to do with a message that came: it is ours, for another queue manager, or unwanted.  [MS-MQQB]
+3.1.5.8"""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ class Arrivals:
         self._histories.of(remote).brought_by(remote.manager, window_size)
 
     def judge(self, run: Run, at: int, remote: Remote, *, confirms: bool = True) -> Judgment:
-        """Who takes the message at an index of a run, and why.
+        """Return who takes the message at an index of a run, and the reason.
 
         confirms: whether it may confirm something, as far as is known.
         """
@@ -156,7 +157,7 @@ class Arrivals:
         return max(bisect_right(sizes, self.room.left_bytes), 1)
 
     def arrived(self, run: Run, judgment: Judgment, remote: Remote, now: Moment) -> None:
-        """UserMessages came, and were judged: one, or as many as may be taken `together`.  3.1.5.8
+        """Handle UserMessages that came and were judged: one, or as many as may be taken `together`.  3.1.5.8
 
         Raises:
             NoRoomError: it would exceed QueueManagerQuota or the room on the disk, or begin one sequence too
@@ -285,7 +286,7 @@ class Arrivals:
         return False
 
     def take_reads(self) -> list[ReadSequences]:
-        """Return what to ask the store, once."""
+        """Return the requests to the store, once."""
         reads, self.reads = self.reads, []
         return reads
 

@@ -57,7 +57,7 @@ class InSequence:
         """The numbers of queues that were deleted since, by source and by its name for them at their host."""
 
     def arrived(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
-        """Accept in order and once; hold what is early; drop what came before.  3.1.5.8.6
+        """Accept messages in order and once; hold early ones; drop those that came before.  3.1.5.8.6
 
         A message that comes next but is refused, because its time is over or the queue is full, is dealt with
         for good: the sequence goes on after it, and a FinalAck tells its sender.
@@ -190,7 +190,7 @@ class InSequence:
         return len(self._sequences) - len(self.places)
 
     def queue_deleted(self, queue: LocalQueue) -> None:
-        """Drop messages held behind gaps: their senders still have them. Those that had come stay known."""
+        """Drop messages held behind gaps, because their senders still have them. Numbers that came stay known."""
         for sequence in self._sequences:
             if sequence.queue == queue.queue:
                 self._of_deleted[sequence.source, local_name(sequence.name)] = queue.queue
@@ -257,7 +257,7 @@ class InSequence:
     def bring_back(
         self, run: Run, queue: LocalQueue, rows: Sequence[IncomingRow], remote: Remote, now: Moment
     ) -> None:
-        """The store has told what it knows of a stranger's sequences: its message goes on."""
+        """Take a stranger's sequences from the store, and continue with its message."""
         if self.find(run, queue.queue) is None:
             source, name = head_of(run.packets[0]).source_queue_manager, run.facts.destination_queue
             held_queue, header = self._place_given_up(source, remote), run.shape.header_of(run.packets[0])

@@ -1,4 +1,4 @@
-"""Messages that end at their destination, or where they came too far: who is told.  3.1.5.8.2, 3.1.5.8.8"""
+"""Messages that end at their destination, or after too many hops, and who is told.  3.1.5.8.2, 3.1.5.8.8"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Refusing:
         self._told_in = 0
 
     def refuse(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
-        """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8
+        """End the message here, and tell its sender.  3.1.5.8.2, 3.1.5.8.8
 
         why: more than its class says, for the operator.
         """

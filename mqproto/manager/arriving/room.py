@@ -1,4 +1,4 @@
-"""Whether the store has room for what arrives, and what gives way where it has none.  3.1.5.8.8"""
+"""Whether the store has room for arriving messages, and what is dropped otherwise.  3.1.5.8.8"""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ class Room:
         return sum(sequence.held_bytes for sequence in self._sequences)
 
     def may_hold(self, size_bytes: int) -> bool:
-        """Whether there is room to hold one more message: nothing is held when little room is left, and held
-        messages take at most half of what may be stored, which leaves a place for the awaited ones."""
+        """Whether there is room to hold one more message. Nothing is held when little room is left, and held messages
+        take at most half of the store."""
         stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._desk.settings.quota_bytes // 2
         if self.left_bytes - size_bytes < stored_bytes // NEARLY_FULL:
             return False

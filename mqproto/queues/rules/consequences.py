@@ -1,4 +1,4 @@
-"""What follows when a message ends, as a table: who is told by a FinalAck, and where it is kept.
+"""The consequences of a message's end, as a table: who gets a FinalAck, and where the message is kept.
 
 Three things decide: how its way ended, whether this queue manager sent it, and whether it is transactional. Bits of the
 message say whether its sender wants what the table allows. Administration acknowledgments are not here: wherever a

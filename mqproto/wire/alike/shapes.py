@@ -1,4 +1,4 @@
-"""Judges what successive messages have in common only once.
+"""Judges the common parts of successive messages only once.
 
 In a stream of messages, nearly all bytes that decide whether a packet is good repeat from one to the next: version,
 flags, names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same bytes, and with
@@ -72,7 +72,7 @@ assert [
 
 
 class Facts(NamedTuple):
-    """What a destination has to know about messages of one shape, and reads from the first alone.
+    """The facts about messages of one shape that a destination reads only from the first.
 
     final_ack: whether their sender waits for a FinalAck.
     """
@@ -84,7 +84,7 @@ class Facts(NamedTuple):
 
 
 class Shape:
-    """What messages that are alike have in common.
+    """The common part of similar messages.
 
     Args:
         packet: a valid UserMessage.

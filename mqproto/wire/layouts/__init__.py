@@ -1,1 +1,1 @@
-"""One module for each header and internal packet: where its bytes are, and what they mean."""
+"""One module for each header and internal packet: the places and the meaning of its bytes."""

@@ -1,4 +1,4 @@
-"""The MessagePropertiesHeader: label, extension, body, and what they are.  [MS-MQMQ] 2.2.19.3"""
+"""The MessagePropertiesHeader: label, extension and body, with their sizes and types.  [MS-MQMQ] 2.2.19.3"""
 
 from __future__ import annotations
 

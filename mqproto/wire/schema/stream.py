@@ -31,7 +31,7 @@ class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field 
 
 @dataclass(slots=True)
 class Onlooker:
-    """Hears what is read from a packet, for analysts, and for the codec when it needs the words of a refusal.
+    """Receives everything that is read from a packet, for analysts, and for the codec's error texts.
 
     seen: takes (name, offset, value, bytes, section) of each field.
     faults: takes the broken rules that leave the rest readable; without it the first one is raised.

@@ -86,7 +86,7 @@ HURRY_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What clients may take up.
+    """The limits on clients.
 
     connections: at once, from all clients.
     grace_s: how long requests under way may take when the server stops.
@@ -116,7 +116,7 @@ class Fault(Enum):
 
 
 class BodyLost(Exception):  # noqa: N818
-    """The body did not come to its end. A handler need not catch this: the server answers, if it can."""
+    """The body was incomplete. A handler need not catch this: the server answers, if it can."""
 
     def __init__(self, fault: Fault | None) -> None:
         super().__init__(fault)

@@ -1,4 +1,4 @@
-"""A TCP stream that costs few turns of the loop: it sends at once what the kernel takes, and waits before it reads.
+"""A TCP stream with few turns of the loop: it sends at once what the kernel accepts, and waits before it reads.
 
 trio's own stream gives all other tasks a turn after each call and tries to read before it waits: each request costs
 three turns of the loop and a useless system call. A user of this stream must yield elsewhere between two requests.

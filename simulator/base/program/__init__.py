@@ -1,1 +1,1 @@
-"""What our programs need around their work: settings, signals, the service manager."""
+"""The surroundings of our programs: settings, signals, the service manager."""

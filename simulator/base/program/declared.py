@@ -21,7 +21,7 @@ NAME: Final = re.compile(r"-\w|--\w\S*")
 
 
 def value(unit: str | None = None, **more: Any) -> dict[str, Any]:
-    """What a declaration says about a value: its unit, its bounds (min, max), and whatever else typer.Option takes."""
+    """Declare a value: its unit, its bounds (min, max), and whatever else typer.Option accepts."""
     return more if unit is None else {"metavar": unit, **more}
 
 

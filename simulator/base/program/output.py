@@ -1,4 +1,4 @@
-"""What programs of ours print, and how they end."""
+"""The output of our programs, and their exit statuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run under trio. One error that came through nurseries is that error."""
+    """Run under trio. A single error from nurseries is raised as itself."""
     import trio
 
     try:

@@ -51,7 +51,7 @@ class Chosen(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Chosen:
-        """Split what was typed, FILE or FILE#NAME."""
+        """Split a typed FILE or FILE#NAME."""
         path, _, name = text.partition("#")
         return cls(Path(path), name)
 
@@ -162,7 +162,7 @@ def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) 
 
 
 def plainly(trouble: str) -> str:
-    """What is wrong with a value, which typer says in pydantic's words: of an input, and what it was parsed as."""
+    """Return what is wrong with a value in plain words, without pydantic's."""
     return trouble.replace("Value error, ", "").replace("Input should", "must").partition(", unable to")[0]
 
 

@@ -1,4 +1,4 @@
-"""What gateways and triggers report about the messages that they send and process.
+"""The reports of gateways and triggers about the messages that they send and process.
 
 By default nobody listens; if traces are requested, sdk/messaging.py does.
 """
@@ -33,7 +33,7 @@ class Step:
 
 
 class EdgeTraces:
-    """Is told about each message, and ignores it."""
+    """Receives the report of each message, and ignores it."""
 
     def sending(self, queue: str, headers: Mapping[str, str]) -> Step:
         """Begin the step of a producer's request that had these headers."""

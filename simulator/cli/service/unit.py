@@ -1,4 +1,4 @@
-"""A unit for systemd that lets a program do what it has to, and nothing else.  man 5 systemd.exec"""
+"""Makes a systemd unit with only the permissions that a program needs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 
 
 class Service(NamedTuple):
-    """What is to run.
+    """The program to run.
 
     kind: one of KINDS. config: its settings. program: the path of mqproto. topology: of which its settings are; empty
     if they do not say.
@@ -81,7 +81,7 @@ class Service(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the unit is called."""
+        """Return the name of the unit."""
         return "-".join(filter(None, ("mqproto", self.kind, self.config.name)))
 
     def hidden(self) -> list[str]:
@@ -93,7 +93,7 @@ class Service(NamedTuple):
 
 
 def unit(service: Service) -> str:
-    """The unit, with what is to be done first in its comments."""
+    """Return the unit, with the preparations in its comments."""
     kind, name, config = KINDS[service.kind], service.name, service.config
     start = " ".join(_escaped(part) for part in (service.program, service.kind, "--config", str(config)))
     places = {"XDG_RUNTIME_DIR": f"/run/{DIRECTORY}", "MQPROTO_DIRECTORY": f"/var/lib/{DIRECTORY}"}

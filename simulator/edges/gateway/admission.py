@@ -1,4 +1,4 @@
-"""How producers come in, how often, and how much at a time: the gateway's TLS, rates and room for bodies."""
+"""Limits on producers: the gateway's TLS, rates and room for bodies."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Room:
         return False
 
     def give_back(self, size_bytes: int) -> None:
-        """What was taken is free."""
+        """Free the memory that was taken."""
         self.free_bytes += size_bytes
         self._hand_out()
 

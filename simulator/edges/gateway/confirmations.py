@@ -1,4 +1,4 @@
-r"""What becomes of messages after 200: their confirmations, which the document history keeps.
+r"""Records what happens to messages after 200: confirmations go to the document history.
 
 Each message that a gateway hands in asks for a dead letter, and for acknowledgments: that it was received, or why it
 never will be. They come to a queue of the gateway's own at its node, and go from there into the history before they
@@ -69,7 +69,7 @@ class ConfirmationReader:
 
     @property
     def path(self) -> str:
-        """What the gateway's node calls the queue."""
+        """Return the queue's name at the gateway's node."""
         return rf".\private$\{self.queue}"
 
     async def prepare(self, client: Client) -> None:
@@ -90,7 +90,7 @@ class ConfirmationReader:
         await self._history.begin(OWN_QUEUES, str(name), self.queue)
 
     async def take(self, client: Client) -> None:
-        """Take what comes, until the node is gone."""
+        """Take confirmations until the node is gone."""
         while True:
             try:
                 async with client.transaction(self.queue, limit=LIMIT) as messages:

@@ -1,4 +1,4 @@
-"""What the gateway's HTTP requests mean, and what is answered.
+"""Handles the gateway's HTTP requests.
 
     POST /queues/NAME/messages      the body is the message's; 200 {"id": ..., "duplicate": false} once it is on disk
     GET /queues/NAME/messages/ID    what has become of the message with this id of its producer's
@@ -82,7 +82,7 @@ FAULTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerPolicy:
-    """What the gateway asks of producers.
+    """The gateway's requirements for producers.
 
     key_header: where their ids are.
     key_fields: fields of a JSON body that have them instead, all of these together; empty for none.
@@ -372,7 +372,7 @@ class GatewayFront:
 
 
 def refused(refusal: Refusal) -> Answer:
-    """The answer that says so, as a problem.  [RFC 9457] 3.1
+    """Return a refusal as a problem.  [RFC 9457] 3.1
 
     `message` is what `detail` says, for programs that were there before it.
     """
@@ -401,7 +401,7 @@ def _line(refusal: Refusal) -> str:
 
 
 def faulty(fault: Fault) -> Answer:
-    """What the server says by itself, in the same form."""
+    """Return the server's own errors in the same form."""
     return refused(Refusal(*FAULTS[fault]))
 
 

@@ -1,4 +1,4 @@
-"""Queues that are full far away: what is handed in for them is refused for a while, before it is a dead letter."""
+"""Full remote queues: new messages for them are refused for a while, instead of becoming dead letters."""
 
 from __future__ import annotations
 

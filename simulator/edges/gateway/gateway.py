@@ -1,4 +1,4 @@
-"""The producer's side of reliable messaging: what is accepted is on disk, and nothing is accepted twice.
+"""The producer's side of reliable messaging: accepted messages are on disk, and nothing is accepted twice.
 
 The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB". A producer that has
 its answer 200 may go away; one that is told about a business error must not retry; after anything else it may, with the
@@ -68,7 +68,7 @@ def scope_of(queue: str) -> str:
 
 
 def queue_named(topology: Topology, node: str, name: str) -> GatewayQueue:
-    """What a name means that a producer uses.
+    """Return the queue for a producer's name.
 
     Raises:
         TopologyError, FormatNameError: there is no such queue, or it is one that nobody sends to.
@@ -142,7 +142,7 @@ class Accepted(NamedTuple):
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """What a node keeps of a message beside what is sent, so that the history can be told how it ended.
+    """The node's record of a message, from which the history later learns how it ended.
 
     given: its key as its producer gave it, if somebody is told how it ends.
     """
@@ -163,7 +163,7 @@ class Submitter(Protocol):
 
         Raises:
             UsageError, FormatNameError, NodeUnreachable: the node does not have it, and nobody asks for it any more, as
-                another gateway may begin it anew.
+                another gateway may begin it again.
             InDoubt: it will be known later, and `Gateway.recover` is told then.
         """
 
@@ -262,7 +262,7 @@ class Gateway:
         raise Refusal(Code.IN_DOUBT, f"{known}: sent again, it may come twice, as it has no id")
 
     async def trail(self, queue: GatewayQueue, key: str, earlier: str = "") -> Trail:
-        """What has become of a message.
+        """Return the trail of a message.
 
         Args:
             earlier: as of `PostedMessage`.
@@ -295,11 +295,11 @@ class Gateway:
 
     @property
     def in_doubt(self) -> int:
-        """Of how many the node will say later whether it has them."""
+        """Return the number of messages that are in doubt until the node answers."""
         return len(self._in_doubt - self._under_way.keys())
 
     async def recover(self, ended: Iterable[tuple[Ticket, MessageId | MqprotoError]]) -> None:
-        """Tell the history of messages that ended while nobody heard of it: the node went away, or this gateway died.
+        """Record messages in the history that ended unnoticed, because the node went away or this gateway died.
 
         Args:
             ended: what is known about each: its id, or why the node does not have it. Of those that the node accepted
@@ -341,8 +341,8 @@ class Gateway:
         return [Ticket(scope.removeprefix(SCOPE), key, "") for scope, key in sorted(places)]
 
     async def clear(self, queues: Iterable[GatewayQueue]) -> None:
-        """Take out of the history what an earlier life of this gateway has begun and never handed to the node. That is
-        all that its node does not know, so `recover` comes first, and nothing is accepted before.
+        """Remove from the history the messages that an earlier life of this gateway began and never handed to the node.
+        Call `recover` first, and accept nothing before.
 
         Raises:
             HistoryError: the history is not available.

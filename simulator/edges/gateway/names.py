@@ -1,4 +1,4 @@
-"""What the names mean that producers use: nodes say which queues they have now, as operators change that."""
+"""Resolves producers' queue names; nodes report their current queues."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class QueueNames:
         """What was looked up since they were asked."""
 
     async def queue(self, name: str) -> GatewayQueue:
-        """What a name means.
+        """Return the queue for a name.
 
         Raises:
             TopologyError, FormatNameError: there is no such queue, or it is one that nobody sends to.
@@ -64,7 +64,7 @@ class QueueNames:
         return self._place.topology
 
     def at_node(self, queue: str) -> str:
-        """What the node calls a queue."""
+        """Return a queue's name at the node."""
         if (name := self._names.get(queue)) is None:
             name = self._names[queue] = self._place.name_at(self._node, queue)
         return name

@@ -1,4 +1,4 @@
-"""What a producer is told that is not 200, in a word that programs read: the contract of "Message Producer Rules"."""
+"""Refusals to producers, with codes for programs: the contract of "Message Producer Rules"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROBLEM: Final = "urn:problem-type:mqproto:"
 
 
 class Code(StrEnum):
-    """What is said to a producer in a word, beside the status. These never change their meaning."""
+    """Codes for producers, beside the status. They never change their meaning."""
 
     MALFORMED = "malformed"
     BAD_HEADER = "bad-header"
@@ -44,7 +44,7 @@ class Code(StrEnum):
 
 
 class Meaning(NamedTuple):
-    """What goes with a code.
+    """The details of a code.
 
     retry_after_s: when the producer may try again; None if it should not.
     """

@@ -1,4 +1,4 @@
-r"""What the gateway's requests and answers look like, as JSON Schema: patterns, lengths, and the words that there are.
+r"""The gateway's requests and answers as JSON Schema: patterns, lengths and words.
 
 A header that is there and empty is as one that is not, so each of these takes the empty text too. What one header says
 about another, and a body type of the body, no schema has: descriptions do.

@@ -1,4 +1,4 @@
-"""Bearer tokens of a gateway: who has one, what it opens, and the file that has their hashes.
+"""Bearer tokens of a gateway: their holders, their permissions, and the file with their hashes.
 
     [shop]
     sha256 = "9b1f..."
@@ -52,12 +52,12 @@ class TokenRole(StrEnum):
     ALL = "all"
 
     def may(self, needed: TokenRole) -> bool:
-        """Whether what needs a role is open to this one."""
+        """Whether this role permits what another role does."""
         return self in (TokenRole.ALL, needed)
 
 
 class Opened(NamedTuple):
-    """What a request may reach.
+    """The queues that a request may reach.
 
     producer: whose ids it uses; empty for those of all who need no token.
     queues: None for all.
@@ -70,12 +70,12 @@ class Opened(NamedTuple):
     holder: str = ""
 
     def whole(self, key: str) -> str:
-        """A producer's id as it is known behind the gateway, where no two producers have the same."""
+        """Return a producer's id in the form behind the gateway, where it is unique among producers."""
         return f"{self.producer}/{key}" if self.producer and key else key
 
 
 class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Who has a token, in the file of tokens, and what it opens.
+    """The holder of a token, and its permissions.
 
     sha256: of the token, in hexadecimal.
     queues: their names, or EVERY.
@@ -93,7 +93,7 @@ class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return None if EVERY in self.queues else frozenset(map(whole, self.queues))
 
     def producer_of(self, name: str) -> str:
-        """Whose ids they are, where the token has this name.
+        """Return the producer whose ids a token uses.
 
         Raises:
             UsageError: it is a name that no producer can have.
@@ -110,7 +110,7 @@ class Opener(Protocol):
     """Knows tokens."""
 
     def opened_by(self, token: str) -> Opened | None:
-        """What a token opens; None if it is nobody's."""
+        """Return the permissions of a token; None if it is unknown."""
 
 
 class Tokens:
@@ -192,7 +192,7 @@ class TokenFile:
 
 
 def holders_in(path: Path) -> dict[str, TokenHolder]:
-    """What is in a file of tokens, by name.
+    """Return the tokens of a file by name.
 
     Raises:
         UsageError: it cannot be read, others can read it, or it is not such a file. No token is in the text.

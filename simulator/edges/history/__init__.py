@@ -1,4 +1,4 @@
-"""What became of each message, by an identifier that it keeps over all retries: the document history.
+"""The document history: the outcome of each message, by an identifier that stays the same over all retries.
 
 history.py is what gateways and triggers ask; documents.py has the one statement that changes documents, forgetting.py
 what becomes of old ones, leaders.py who delivers from a queue, outbox.py what somebody is to be told, tables.py the

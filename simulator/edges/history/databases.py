@@ -99,7 +99,7 @@ def claim(db: Connection) -> None:
 
 
 def engine_for(url: URL) -> Engine:
-    """What connects to a database when it is needed, with one connection at most, which is made anew when it was lost.
+    """Return an engine that connects when needed, with one connection at most, and reconnects after a loss.
 
     Raises:
         UsageError: the package for PostgreSQL is missing.

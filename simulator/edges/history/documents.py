@@ -74,7 +74,7 @@ CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{e
 
 
 class Record(NamedTuple):
-    """What the history has of a document.
+    """The history's record of a document.
 
     owner: who started it.
     attempts: how often it was begun; that is known about one that is ABSENT, too.
@@ -129,7 +129,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookUp:
-    """Ask what there is of it."""
+    """Look up a document."""
 
     scope: str
     key: str
@@ -226,7 +226,7 @@ class Documents:
             raise
 
     def close(self) -> None:
-        """Give the database free. What was acknowledged is on disk already."""
+        """Release the database. Everything acknowledged is on disk already."""
         with suppress(DBAPIError, HistoryError):
             with self._begun(at_once=False) as db:
                 self._own_time.look(db, every_s=0)
@@ -237,7 +237,7 @@ class Documents:
 
     @property
     def seen(self) -> HistorySeen:
-        """What a gateway's journal is to know of it."""
+        """Return what a gateway's journal has to know about it."""
         return HistorySeen(self._life, self._own_time.seen_s, self._address)
 
     @property

@@ -1,4 +1,4 @@
-"""What can go wrong with a document history, in one line that says what to do. No line shows a password."""
+"""Errors of a document history, one line each with what to do. No line shows a password."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ POSTGRESQL_ADVICE: Final = {
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turn what a database says into a HistoryError of one line.
+    """Turn a database's error into a HistoryError of one line.
 
     Args:
         name: how the database is called in errors.
@@ -69,7 +69,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def advice(error: DBAPIError) -> str:
-    """What to do about an error of either database."""
+    """Return advice for an error of either database."""
     code = primary_code(error.orig) if error.orig is not None else None
     if code is not None:
         return SQLITE_ADVICE.get(code, f"its disk fails ({first_line(error)}): look to it")
@@ -80,6 +80,6 @@ def advice(error: DBAPIError) -> str:
 
 
 def first_line(error: DBAPIError) -> str:
-    """What the database itself said, without the statement, and without what it holds."""
+    """Return the database's own message, without the statement and its values."""
     lines = str(error.orig).strip().splitlines()
     return lines[0].strip() if lines else type(error.orig).__name__

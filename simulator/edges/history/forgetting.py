@@ -158,7 +158,7 @@ def _delivered_later(
 ) -> dict[_Place, float]:
     """Of these ids, those under which something was delivered that is not forgotten yet, and when that was.
 
-    An id is remembered as long as that: else its producer could use it anew, and the message would be taken for one
+    An id is remembered as long as that: else its producer could use it again, and the message would be taken for one
     that was delivered.
     """
     delivered_as = {

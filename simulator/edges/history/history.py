@@ -1,4 +1,4 @@
-"""The document history: what became of each message, by an identifier that it keeps over all retries.
+"""The document history: the outcome of each message, by an identifier that stays the same over all retries.
 
 Before a message is processed it is begun here, and afterwards finished. Of all that begin one document, in this
 process, in others, and on other machines if the database is a server, one finds it absent and is to process it. One
@@ -125,7 +125,7 @@ async def open_history(
 
 
 class DocumentHistory:
-    """What became of documents; `open_history` makes it. Several tasks may use it at once.
+    """The outcomes of documents; `open_history` makes it. Several tasks may use it at once.
 
     A scope says for whom a document is new or not, such as `gateway/orders`; a key names it there; an owner is what
     processes it, under a name that outlives its process.
@@ -238,7 +238,7 @@ class DocumentHistory:
             raise
 
     async def reopen(self, scope: str, key: str, origin: str = "") -> None:
-        """A document that was started, or has failed, is absent from now on: somebody says that it is to be processed.
+        """Make a started or failed document absent, because an operator wants it processed.
 
         What was completed stays so, unless its message was of this origin.
         """
@@ -246,19 +246,19 @@ class DocumentHistory:
         await self._ask(Reopen(scope, key, origin))
 
     async def look(self, scope: str, key: str) -> Record:
-        """What the history has of a document."""
+        """The history's record of a document."""
         _check(scope, key)
         return await self._asked(Record, LookUp(scope, key))
 
     async def started_by(self, scope: str, owner: str) -> list[str]:
-        """The keys of documents that this owner has started and nobody has finished, in order."""
+        """Return the keys of documents that this owner has started and that are not finished, in order."""
         _check(scope, owner=owner)
         return await self._asked(list, StartedBy(scope, owner))
 
     # Leaders
 
     async def lead(self, scope: str, name: str, ticket: int, instead: Leader | None = None) -> Leader:
-        """Who leads now: this one, if there was none, or if it was `instead` and has not moved since.
+        """Return the leader: this one, if there was none, or if it was `instead` and has not moved since.
 
         Args:
             ticket: a number, not 0, of this process.
@@ -267,7 +267,7 @@ class DocumentHistory:
         return await self._asked(Leader, BecomeLeader(scope, name, ticket, instead))
 
     async def who_leads(self, scope: str) -> Leader:
-        """Who leads; one without a name if nobody does."""
+        """Return the leader; its name is empty if there is none."""
         _check(scope)
         return await self._asked(Leader, WhoLeads(scope))
 
@@ -280,7 +280,7 @@ class DocumentHistory:
         await self._ask(LeaderSays(scope, epoch))
 
     async def note(self, scope: str, epoch: int, note: bytes) -> None:
-        """Keep what the leader of this epoch has to say to those who come after it.
+        """Store a note of this epoch's leader for its successors.
 
         Raises:
             FencedError: another has taken over.
@@ -300,13 +300,13 @@ class DocumentHistory:
     # Hooks
 
     async def hook(self, identifier: str) -> Hook | None:
-        """Who is to be told about an end (outbox.py), or was; None if nobody is."""
+        """Return the report about an end (outbox.py); None if there is none."""
         hook = await self._ask(Find(identifier))
         assert hook is None or isinstance(hook, Hook)
         return hook
 
     async def tell(self, hook: Hook, epoch: int = 0) -> None:
-        """Have somebody told about an end, once; or armed, if it is not known yet.
+        """Report an end once, or prepare the report if the end is not known yet.
 
         Raises:
             FencedError: its scope has another leader; nobody is told.
@@ -314,11 +314,11 @@ class DocumentHistory:
         await self._ask(Tell(hook, epoch))
 
     async def due(self, sender: str, limit: int) -> OutboxWork:
-        """What is to be told now."""
+        """Return the reports that are due now."""
         return await self._asked(OutboxWork, Due(sender, limit))
 
     async def attempted(self, identifier: str, *, has_heard: bool, again_s: float | None = None) -> None:
-        """It was told, or is to be attempted again after so long, or is given up."""
+        """Note that a report was delivered, has to be repeated after this time, or is given up."""
         await self._ask(Attempted(identifier, has_heard, again_s))
 
     async def _asked(self, kind: type[T], call: Call, *, patient: bool = False) -> T:
@@ -352,7 +352,7 @@ class DocumentHistory:
     # For open_history
 
     async def serve(self) -> None:
-        """Carry out what is asked until it is closed and nobody waits any more."""
+        """Answer calls until it is closed and nobody waits any more."""
         limiter = trio.CapacityLimiter(1)  # Other threads of this program are no reason to wait.
         with trio.CancelScope(shield=True):
             while self._waiting or not self._is_closed:

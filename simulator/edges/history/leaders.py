@@ -1,9 +1,9 @@
-"""Who delivers from a queue: of several that would, one is the leader, and the others stand by.
+"""Chooses the leader among the triggers of one queue; the others stand by.
 
 The epoch is a fencing token: it goes up with each new leader, never down, and whatever a leader writes is written in a
 transaction that has seen that its epoch is still the last. So a leader that was stopped, or cut off, writes nothing any
 more once another has taken over, whenever it comes back. An epoch is no lower than the time at which it begins, in Unix
-seconds: those who have seen epochs, nodes and consumers, may see those of a history that was made anew.
+seconds: those who have seen epochs, nodes and consumers, may see those of a history that was made again.
 
 Nobody's clock is compared with another's. A leader raises its beat again and again; one that stands by watches that on
 its own clock, and takes over what it has seen stand still for long enough, if it has not moved meanwhile.
@@ -28,7 +28,7 @@ class FencedError(MqprotoError):
 
 
 class Leader(NamedTuple):
-    """Who leads; no name after one that has resigned, or before the first.
+    """The leader of a queue; without a name after a resignation, or before the first.
 
     ticket: of one process; it tells that from others of this name.
     note: what leaders keep for those who come after them.
@@ -43,7 +43,7 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BecomeLeader:
-    """Become the leader where there is none; the answer is who is it now.
+    """Become the leader if there is none; the answer is the current leader.
 
     instead: whom to follow, if that is still the leader, with the same beat.
     """
@@ -66,7 +66,7 @@ class LeaderSays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhoLeads:
-    """Ask who does."""
+    """Ask for the leader."""
 
     scope: str
 

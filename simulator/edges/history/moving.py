@@ -483,7 +483,7 @@ def _place(table: Table, row: Mapping[str, Any]) -> _Place:
 
 
 def _put(db: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows as they are, in the place of what there is of them."""
+    """Rows as they are, in place of what there is of them."""
     if rows:
         insertion = sqlite.insert(table) if db.dialect.name == "sqlite" else postgresql.insert(table)
         changes = {

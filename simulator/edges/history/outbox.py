@@ -1,4 +1,4 @@
-"""What URLs are to be told, kept until they have answered: the outbox of hooks.
+"""The outbox of hooks: reports to URLs, kept until the URLs have answered.
 
     armed ──── its end is known ────► due ──── it has answered ────► told
                                        │
@@ -21,7 +21,7 @@ from mqproto.simulator.edges.history.tables import hooks
 
 
 class State(StrEnum):
-    """What becomes of one."""
+    """The state of a report."""
 
     ARMED = "armed"
     DUE = "due"
@@ -30,7 +30,7 @@ class State(StrEnum):
 
 
 class Hook(NamedTuple):
-    """What one is to be told.
+    """A report to a URL.
 
     id: names the end, and is the same at each attempt.
     sender: who tells it; the scope of a leader (leaders.py), if nobody else may.
@@ -46,7 +46,7 @@ class Hook(NamedTuple):
 
 
 class OutboxWork(NamedTuple):
-    """What a sender has to do.
+    """The work of a sender.
 
     wait_s: after how long there is more; None if nothing waits.
     """
@@ -57,14 +57,14 @@ class OutboxWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Find:
-    """Ask who is to be told about an end, or was."""
+    """Ask for the report about an end."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tell:
-    """Have it told, or armed if its end is not known. What was told is not told again, and what is due not changed.
+    """Report an end, or prepare the report if the end is unknown. Reports are never repeated or changed.
 
     epoch: of the leader who says so; 0 for none.
     """
@@ -80,7 +80,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Due:
-    """Ask what is to be told now."""
+    """Ask for the reports that are due."""
 
     sender: str
     limit: int
@@ -129,7 +129,7 @@ def posted(db: Connection, call: Posting, now_s: float, date_s: float) -> Hook |
 
 
 def expire(db: Connection, before_s: float) -> None:
-    """Forget what is over, and what never came to an end."""
+    """Forget finished reports, and those that were never finished."""
     is_over = or_(*(hooks.c.state == state for state in (*OVER, State.ARMED)))
     db.execute(delete(hooks).where(is_over, hooks.c.aged_s <= before_s))
 

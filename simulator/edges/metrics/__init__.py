@@ -1,4 +1,4 @@
-"""What gateways and triggers tell Prometheus, and those who keep processes running."""
+"""Metrics and health of gateways and triggers."""
 
 from typing import Final
 

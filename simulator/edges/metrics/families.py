@@ -17,7 +17,7 @@ from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histo
 
 
 class Edge(NamedTuple):
-    """Who tells.
+    """The program with these metrics.
 
     name: of a gateway or trigger of a node.
     """
@@ -29,7 +29,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayFigures:
-    """What a gateway has counted, and how it is now.
+    """A gateway's counts and its current state.
 
     messages: by queue and outcome. refused: by code. ended: by class.
     told: what came of attempts to tell how messages ended; None if nobody is told.
@@ -49,7 +49,7 @@ class GatewayFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerFigures:
-    """What a trigger has counted, and how it is now.
+    """A trigger's counts and its current state.
 
     answers: by what the consumer said. deliveries: by how they ended.
     held_s: how long its queue has been held; 0 if it is not. failures: those in a row that hold it.

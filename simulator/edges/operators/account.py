@@ -1,4 +1,4 @@
-"""Where a message is and what became of it, for those who ask after one: `explain`, `history` and the console say this.
+"""Where a message is and what became of it, for `explain`, `history` and the console.
 
 Stores, the document history and logs are read, and the running nodes are asked, as they alone know what is in memory.
 """
@@ -42,7 +42,7 @@ KINDS: Final = {
 
 @dataclass
 class Account:
-    """What is known about messages with one name.
+    """Everything known about messages with one name.
 
     now: what the nodes say for each, by the node's name; None for one that does not run.
     """
@@ -53,7 +53,7 @@ class Account:
 
     @property
     def known(self) -> list[Evidence]:
-        """The messages, each by all that is known about it."""
+        """Return everything known about each message."""
         return list(self.audit.answered.values())
 
     @property
@@ -67,7 +67,7 @@ class Account:
         return story_of(self.subject, logs, topology, names)
 
     def told(self, explainer: Explainer) -> Iterator[str]:
-        """For people: who has it comes first."""
+        """Return it for people, beginning with the message's owner."""
         for message, one in self.audit.answered.items():
             yield from known_told(message, one)
         for one, found in zip(self.known, self.now, strict=False):

@@ -1,4 +1,4 @@
-r"""What operators have done about messages that failed: `operators.log`, beside the stores.
+r"""Operators' actions on failed messages: `operators.log`, beside the stores.
 
 A line is on disk before what it tells about is done, but for `sent-again`, which says what a message is called since it
 was sent once more:
@@ -60,7 +60,7 @@ def returned(directory: Path) -> dict[str, str]:
 
 
 def facts_of(failures: Iterable[FailedMessage]) -> list[dict[str, str]]:
-    """What a line says for each of these."""
+    """Return the facts of each of these for a line."""
     return [
         {"message": failure.id, "queue": failure.queue, "copy": str(failure.lies_as)} for failure in failures
     ]

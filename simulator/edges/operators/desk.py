@@ -1,4 +1,4 @@
-"""What an operator does about messages that have failed.
+"""Operators' actions on failed messages.
 
 The document history is put right first, and a message leaves its queue afterwards. If one of them dies in between,
 nothing is lost or processed twice: the same is done once more.
@@ -38,7 +38,7 @@ READ_S: Final = 0.02
 
 
 async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -> int:
-    """Send messages where they were once more, in their order; how many went.
+    """Send messages to their queues again, in order; return their number.
 
     Each is new to its trigger, under the key that it had: its producer's id, or its first identifier. The
     history keeps what became of the life that it had.
@@ -125,7 +125,7 @@ async def send_back(
 
 
 async def resolve(place: Place, history: str, failures: Iterable[FailedMessage], note: str) -> int:
-    """Take messages out of their queues for good, as somebody has seen to them; return their number.
+    """Remove messages that somebody has dealt with from their queues; return their number.
 
     Args:
         history: as for `retry`.
@@ -151,7 +151,7 @@ async def resolve(place: Place, history: str, failures: Iterable[FailedMessage],
 
 
 async def take_out(place: Place, failures: Iterable[FailedMessage]) -> int:
-    """Take messages out of their queues for good; return their number.
+    """Remove messages from their queues; return their number.
 
     Raises:
         As for `retry`.

@@ -3,7 +3,7 @@ r"""Has the bodies of messages gone, and their trails kept.
 Bodies are in the stores of nodes. The document history has none: it has identifiers, times, outcomes and checksums,
 and keeps them. A message that is over may still lie in a store as a dead letter, as a trigger's copy, or in a
 journal: these are taken out of their queues. What has left a store is in its files until something else is written
-there, so every store is written anew, also those that the message has only passed through. One that is not over is
+there, so every store is written again, also those that the message has only passed through. One that is not over is
 refused: somebody was promised that it arrives.
 """
 
@@ -44,13 +44,13 @@ AGAIN_S: Final = 0.25
 
 @dataclass
 class Erased:
-    """What came of it.
+    """The result.
 
     messages: those that were meant, by the identifiers that they had when they were handed in.
     missing: names that nobody knows.
     copies: how many dead letters, copies and journaled messages were taken out of their queues.
     left: files in the folder that have a body still.
-    trouble: stores that could not be written anew, with the reason.
+    trouble: stores that could not be written again, with the reason.
     """
 
     messages: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Erased:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was asked for is gone."""
+        """Whether all requested messages are erased."""
         return not (self.missing or self.left or self.trouble)
 
 
@@ -194,7 +194,7 @@ def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None)
 
 
 async def _scrub(place: Place, node: str) -> str:
-    """Have a store written anew, by its node or, if that does not run, here; why that was not possible, or nothing."""
+    """Have a store written again, by its node or, if that does not run, here; why that was not possible, or nothing."""
     path = places.store_path(place.directory, node)
     try:
         async with connect(place.topology, node, place.directory) as client:

@@ -1,4 +1,4 @@
-"""Which messages have failed, and why: what error queues, in-doubt queues and dead-letter queues have."""
+"""Failed messages and their reasons, from error queues, in-doubt queues and dead-letter queues."""
 
 from __future__ import annotations
 

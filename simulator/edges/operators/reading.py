@@ -1,4 +1,4 @@
-"""What stores, histories and logs say about messages: what operators ask is answered from these alone.
+"""Reads stores, histories and logs, from which all questions of operators are answered.
 
 Nodes may run. Each store is read as it is at one moment, so a message may leave one before that is read for another
 that was read already: an audit looks again for what nobody seems to have.
@@ -79,7 +79,7 @@ class StoredMessage(NamedTuple):
 
 @dataclass
 class Unknown:
-    """What nobody could look into.
+    """Files that could not be read.
 
     not_whole: what of the stores cannot be read, a line each.
     not_here: the nodes whose stores are not in the folder.
@@ -156,7 +156,7 @@ def failed_in(place: Place, chosen: FailureFilter, history: str = "") -> tuple[l
 
 
 class Letters:
-    """What the history and logs know of dead letters. A history that is not available is named, and not needed."""
+    """Dead letters in the history and logs. An unavailable history is reported, but is not an error."""
 
     def __init__(self, place: Place, history: str, unknown: Unknown) -> None:
         self._directory = place.directory
@@ -223,7 +223,7 @@ Answered = dict[str, Evidence]
 
 
 class Forgotten(NamedTuple):
-    """What a history does not know any more.
+    """Messages that a history has forgotten.
 
     messages: how many that were accepted with an id.
     last: when the last of them was, UTC.
@@ -237,7 +237,7 @@ class Forgotten(NamedTuple):
 
 @dataclass
 class Audit:
-    """What is known about each message that was answered 200, and what could not be looked into."""
+    """Everything known about each message that was answered 200, and the files that could not be read."""
 
     answered: Answered
     unknown: Unknown

@@ -1,4 +1,4 @@
-"""What an audit has found, and what has failed, for people and for programs."""
+"""The results of an audit, and failed messages, for people and for programs."""
 
 from __future__ import annotations
 

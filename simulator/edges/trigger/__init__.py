@@ -1,4 +1,4 @@
-"""A consumer is called for each message of a queue: once if it can be had, in order, whatever fails.
+"""Calls a consumer for each message of a queue: once if possible, in order, whatever fails.
 
 Read schedule.py first, which says whose turn it is, then judgment.py, what becomes of a message, and trigger.py, which
 joins them. detection.py, with resolver.py, tells new messages from duplicates; callee.py is whom a trigger calls,

@@ -27,7 +27,7 @@ OWN_LIMIT_CHARS: Final = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What a URL is called with.
+    """The credentials for a URL.
 
     forwarding: which headers of a message are given.
     headers: of the trigger's own, by names in small letters; a message's do not take their place.

@@ -41,7 +41,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a breaker knows that outlives its process.
+    """The state of a breaker that survives its process.
 
     held: None if it is closed.
     spared: by the identifier of a message, how many of its deliveries were not attempts.
@@ -57,7 +57,7 @@ def kept(state: State) -> bytes:
 
 
 def state_in(note: bytes) -> State:
-    """What was kept; what nobody can read is nothing."""
+    """Return the stored state; None if it cannot be read."""
     try:
         return msgspec.json.decode(note, type=State) if note else State()
     except msgspec.MsgspecError:
@@ -103,7 +103,7 @@ class Breaker:
 
     @property
     def state(self) -> State:
-        """What is to be kept."""
+        """Return the state to store."""
         return State(self._held, dict(self._spared))
 
     def restore(self, state: State, now_s: float, utc_s: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Whom a trigger calls for each message, an HTTP endpoint or a Python function, and what the answer means.
+"""The consumers of a trigger: an HTTP endpoint or a Python function, and the meaning of its answers.
 
 "Message Consumer Rules" of "Transactions in OSB. Reliable Messaging" knows three answers: the message was received; it
 will never be accepted; and anything else, after which nobody knows and it has to be delivered again.
@@ -98,7 +98,7 @@ class BusinessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    r"""What a consumer is told about a message.
+    r"""The call of a consumer about a message.
 
     message: its identifier, `GUID\ordinal`.
     key: its name in the document history, and for the consumer's own: the producer's id of it, else its identifier.
@@ -143,11 +143,11 @@ class Call:
 
     @property
     def content(self) -> Body:
-        """What the body says, read anew each time. It takes time in proportion to the body."""
+        """Return the decoded body. It is decoded at each call."""
         return read_body(self.body, self.body_type, self.extension)
 
     def headers(self) -> dict[str, str]:
-        """All but the body and what is forwarded, for HTTP."""
+        """Return the headers for HTTP, except the forwarded ones."""
         said = {
             "Idempotency-Key": self.key,
             "MQ-Message-Id": self.message,
@@ -419,7 +419,7 @@ def retry_after_s(value: str) -> float:
 
 
 def in_words(error: HttpError) -> str:
-    """What went wrong with a connection."""
+    """Return in words what went wrong with a connection."""
     what = NOT_THERE if isinstance(error, NotConnectedError) else BROKEN
     return f"{what} ({_of_tls(error) or str(error) or type(error.__cause__ or error).__name__})"
 

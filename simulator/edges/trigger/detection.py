@@ -30,7 +30,7 @@ def scope_of(queue: str) -> str:
 
 
 class Found(NamedTuple):
-    """What a message is.
+    """The state of a message for its trigger.
 
     verdict: None if the resolver is to be asked.
     attempt: the number of this one: the delivery count, or if that is not known what the history and our memory say,
@@ -82,7 +82,7 @@ class Detection:
         self._catching_up = trio.Lock()
 
     def lead(self, epoch: int) -> None:
-        """All that is written from now on is of this epoch; what another has left open is no business of this one."""
+        """Write everything with this epoch from now on, and ignore what others have left open."""
         if epoch != self.epoch:
             self._unrecorded.clear()
             self._deliveries.clear()
@@ -90,7 +90,7 @@ class Detection:
 
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncIterator[None]:
-        """Within the block nobody else of this process has a message with this key in hand."""
+        """Within the block no other task of this process handles a message with this key."""
         while key in self._in_hand:
             await self._in_hand[key].wait()
         self._in_hand[key] = trio.Event()

@@ -1,4 +1,4 @@
-"""What becomes of a message that was delivered: is it new, and if so, what does its consumer say?"""
+"""Judges a delivered message: whether it is new, and what its consumer answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TriggerEvent(StrEnum):
 
 
 class Ending(NamedTuple):
-    """What becomes of a message that was delivered.
+    """The outcome of a delivered message.
 
     waypoint: what is logged of it in the end.
     failure: why a copy goes to the error queue or the in-doubt queue; empty if none does.
@@ -121,7 +121,7 @@ class TriggerJudge:
         self._detection.lead(epoch)
 
     def fence(self) -> None:
-        """Another has taken over: what is being asked now is its business."""
+        """Note that another trigger has taken over pending calls."""
         self.is_fenced = True
         for scope in self._calls:
             scope.cancel()
@@ -142,7 +142,7 @@ class TriggerJudge:
     async def decide(
         self, message: ReceivedMessage, decided: Callable[[], None] = lambda: None, *, patient: bool = False
     ) -> Ending:
-        """What is to become of a message, with its consumer called if it is new.
+        """Decide about a message, and call its consumer if it is new.
 
         Args:
             decided: is called when its consumer has processed it, before that is in the history. Whatever is begun

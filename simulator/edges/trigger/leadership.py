@@ -126,7 +126,7 @@ class Leadership:
                 continue  # Nobody can take over either, or else it is heard of at the next beat.
 
     async def confirm(self, *, at_once: bool = False) -> None:
-        """See that nobody has taken over, if that may be: a process may be stopped at any point, and for long.
+        """Check that nobody has taken over; a process may be stopped at any point, and for long.
 
         Args:
             at_once: ask in any case.
@@ -159,7 +159,7 @@ class Leadership:
         self._is_refused = True
 
     async def write(self, note: bytes) -> None:
-        """Keep something for those who come after.
+        """Store a note for the next leader.
 
         Raises:
             FencedError, HistoryError: it is not kept, or nobody can tell.

@@ -1,4 +1,4 @@
-"""What somebody names as `module:function` on the command line."""
+"""Loads a `module:function` from the command line."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ STATUSES: Final = {one.name: one for one in (Verdict.NEW, Verdict.DUPLICATE, Ver
 
 
 class Resolution(NamedTuple):
-    """What a resolver said about a message.
+    """A resolver's answer about a message.
 
     verdict: None if it could not be asked.
     reason: why it is in doubt, if the resolver did not say so itself.
@@ -45,7 +45,7 @@ class Resolution(NamedTuple):
 
 
 class Resolver(Protocol):
-    """Somebody who knows."""
+    """Knows whether a message was processed."""
 
     async def resolve(self, call: Call) -> Resolution:
         """Ask of a message. The caller limits the time."""

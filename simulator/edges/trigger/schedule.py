@@ -195,11 +195,11 @@ class Schedule(Generic[Message]):
         self._asking = False
 
     def decided(self, message: Message) -> None:
-        """It is to leave the queue, and what becomes of that changes nothing for those behind it."""
+        """Note that a message will leave the queue, so later messages may continue."""
         self._entries[message].state = _State.LEAVING
 
     def given_back(self, message: Message, due_s: float = -inf) -> None:
-        """Its lease is over and it may be in the queue: rolled back, or nobody knows.
+        """Note that a message was returned, or may have been.
 
         due_s: not to be attempted again before.
         """
@@ -209,7 +209,7 @@ class Schedule(Generic[Message]):
             self._held_until_s = max(self._held_until_s, due_s)
 
     def settled(self, message: Message) -> None:
-        """It has left the queue for good."""
+        """Note that a message has left the queue."""
         self._forget(self._entries[message])
 
     def _drop_expected(self, at_least: int) -> None:

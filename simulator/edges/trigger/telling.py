@@ -102,7 +102,7 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
 
 
 class About(msgspec.Struct, frozen=True, array_like=True):
-    """What is known about a message whose end somebody waits for.
+    """The facts about a message whose end a URL waits for.
 
     key: under which its trigger has it.
     given: its id as its producer knows it, without its name.
@@ -114,17 +114,17 @@ class About(msgspec.Struct, frozen=True, array_like=True):
 
 
 def name_of(message: str) -> str:
-    """What the end of a message is called that somebody waits for."""
+    """Return the name of the end of a message that a URL waits for."""
     return f"{message}/ended"
 
 
 def armed(message: str, about: About, url: str, sender: str) -> Hook:
-    """Who is to be told when a message has ended."""
+    """Return the URL that waits for the end of a message."""
     return Hook(name_of(message), sender, url, msgspec.json.encode(about), state=Told.ARMED)
 
 
 async def tell_end(history: DocumentHistory, message: str) -> bool:
-    """Have it told that a message has ended, if the history knows that, and that somebody waits; whether it is now.
+    """Report the end of a message, if the history knows the end and a URL waits; return whether it does.
 
     Raises:
         HistoryError: nobody is sure to be told.
@@ -143,7 +143,7 @@ async def tell_end(history: DocumentHistory, message: str) -> bool:
 
 
 async def live_on(history: DocumentHistory, message: str, again: str, queue: str, key: str) -> None:
-    """Who waited for the end of a message is told about its next life as well.
+    """Let the URL that waited for a message's end also learn about its next life.
 
     Args:
         again: what the message is called in it.
@@ -165,7 +165,7 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Who may be told. A producer is a stranger, and the gateway can reach what it cannot.
+    """Which URLs may be called. A producer is a stranger, and the gateway can reach hosts that it cannot.
 
     hosts: what producers may name: `HOST`, for the port that its scheme has, or `HOST:PORT`; None if none does.
     url: told about messages whose producers name nobody; empty for none.
@@ -193,7 +193,7 @@ class Offer:
         return bool(self.hosts or self.url)
 
     def check(self, url: str) -> None:
-        """See that a producer may have this URL told.
+        """Check that a producer may name this URL.
 
         Raises:
             UsageError: it may not, or the URL is not one.
@@ -209,7 +209,7 @@ class Offer:
             raise UsageError(f"{parsed.host}:{port} is not a host that callbacks go to here")
 
     def chosen(self, asked: str, key: str, admin_queue: str) -> str:
-        """Who is to be told about a message; empty for nobody.
+        """Return the URL for a message's report; empty for none.
 
         Args:
             asked: what its producer names; empty if it does not.
@@ -233,7 +233,7 @@ class Offer:
 
 
 class Teller:
-    """Tells what the outbox has, of one sender.
+    """Delivers the reports of one sender from the outbox.
 
     Args:
         sender: names it in the history, over its restarts; no two that run have the same name.
@@ -263,7 +263,7 @@ class Teller:
         self._news = trio.Event()
 
     async def tell(self, end: Trail, epoch: int = 0) -> None:
-        """Have the operator's URL told about an end, once it is kept.
+        """Report an end to the operator's URL, once it is stored.
 
         Args:
             epoch: of the leader who says so, and whose scope is the sender; 0 for none.
@@ -283,7 +283,7 @@ class Teller:
             self._news.set()
 
     async def run(self) -> None:
-        """Tell what is due, as long as it is not cancelled; what is cut off by that is told again."""
+        """Deliver due reports until cancelled; an interrupted one is repeated later."""
         while True:
             self._news, trouble = trio.Event(), ""
             try:

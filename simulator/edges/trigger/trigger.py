@@ -1,8 +1,8 @@
-"""Has a consumer called for each message of a queue: once if it can be had, in order, whatever fails.
+"""Calls a consumer for each message of a queue: once if possible, in order, whatever fails.
 
 A message is received in a transaction, and what becomes of it is decided within that: the response is part of the same
 transaction as the read. A transaction that is rolled back leaves the message where it was, so its place is kept and
-nothing is inserted anew; until the next attempt nobody waits with it in hand.
+nothing is inserted again; until the next attempt nobody waits with it in hand.
 
 | the message | the transaction | the log says |
 |---|---|---|
@@ -62,7 +62,7 @@ AHEAD: Final = 3
 
 
 class Doing(NamedTuple):
-    """What a trigger does.
+    """A trigger's current activity.
 
     leads: whether it delivers, and no other; with no history each does.
     is_connected: whether its node answers.
@@ -153,7 +153,7 @@ class Trigger:
         self._is_ready = False
 
     def doing(self) -> Doing:
-        """What it does now."""
+        """Return its current activity."""
         return Doing(
             self._leads,
             self._leadership.epoch,
@@ -164,7 +164,7 @@ class Trigger:
         )
 
     def stop(self) -> None:
-        """Lease nothing more, and end when those have answered that are being asked, or have had their time."""
+        """Take no more messages, and end when pending calls have answered or timed out."""
         self._stopping.set()
         self.judge.stop_at(trio.current_time() + self._policy.stop_s)
         self._changed.set()

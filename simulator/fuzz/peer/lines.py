@@ -142,7 +142,7 @@ class JudgedLine:
     async def settle(self, patience_s: float | None = None) -> Fault | None:
         """Wait until the peer owes nothing or has closed; return a fault if it does neither.
 
-        Each answer shows that it is at work, and starts the patience anew.
+        Each answer shows that it is at work, and starts the patience again.
         """
         conduct = self.conduct
         patience_s = self._place.patience_s if patience_s is None else patience_s

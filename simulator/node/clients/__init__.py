@@ -1,4 +1,4 @@
-"""Who the clients of a node are, and what they have done.
+"""A node's clients and their actions.
 
 credentials.py asks the kernel who is at the other end, deeds.py logs who changed what, operators.py answers operators,
 orders.py carries out their orders, and readers.py lets in a group that may only look. performers.py makes sure that a

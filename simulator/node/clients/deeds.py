@@ -42,7 +42,7 @@ class _OperationCount:
 
 
 class ClientActivity:
-    """What one connection has done.
+    """The actions of one connection.
 
     Args:
         who: the client; None if unknown.

@@ -70,7 +70,7 @@ class Operators:
     # Questions
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
-        """Return what waits where, now.
+        """Return the current status of queues and sessions.
 
         names: the queues to report; by default all, as far as there is room in an answer.
         """

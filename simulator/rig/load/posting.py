@@ -45,7 +45,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Handover:
-    """What became of messages at the gateway.
+    """The outcomes of messages at the gateway.
 
     accepted: the message's identifier, by key, in the order of the answers.
     refused: the service code, by key.

@@ -1,4 +1,5 @@
-"""What a run with edges has shown: each message processed once and in order, or in the error queue with its reason."""
+"""The result of a run with edges: each message was processed once and in order, or is in the error queue with its
+reason."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Stage:
             await self._logs.until(lambda: any(step.facts.get("key") == key for step in self._logs.steps))
 
     async def consume(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be there from the first message on, or after a while."""
+        """Start the consumer at the first message, or after a while."""
         if absent := self._scenario.absent:
             task_status.started(self._port)
             await self._logs.until(lambda: self._at_queue()["rolled-back"] >= absent)

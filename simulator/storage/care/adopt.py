@@ -18,7 +18,7 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 
 def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
-    """Adopt a store that was moved: nothing goes on where it was. It begins a life here when its node starts.
+    """Adopt a store that was moved, so nothing uses its old place. It begins a life here when its node starts.
 
     Args:
         node: the node that it is to belong to; None for the one that it names.
@@ -32,7 +32,7 @@ def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
 
 
 def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> Path:
-    """Set aside a store that was copied, because the original goes on: its node begins with an empty one.
+    """Set aside a store that was copied, because the original continues: its node begins with an empty one.
 
     Args:
         node: the node's GUID from now on; None if that is not known here.

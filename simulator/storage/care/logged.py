@@ -1,4 +1,4 @@
-"""What the records of a log do to the messages that the tables have."""
+"""The effect of a log's records on the messages in the tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqproto.turn.effects import MessageRow, Writes
 
 
 class Logged(NamedTuple):
-    """What the log does to the messages that the tables have.
+    """The effect of the log on the messages in the tables.
 
     messages: those that it adds and keeps, in order.
     keys: the keys of those.

@@ -3,7 +3,7 @@
 Its node may run. The tables are read in one SQLite transaction, which begins first; then the witness, then
 the log. So the log has at least what the tables have, and all beyond what the witness says came in between.
 The newest records of the log and the tables together are one moment: the one after the newest whole record.
-If the node moves a segment to the tables meanwhile, the transaction is too old, and all begins anew; so it
+If the node moves a segment to the tables meanwhile, the transaction is too old, and all begins again; so it
 does if a node starts meanwhile, even if that has ended again.
 """
 

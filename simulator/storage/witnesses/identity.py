@@ -49,7 +49,7 @@ FREE: Final = 2**30
 
 
 class Identity:
-    """What is known about a store's life. The caller has the store's lock.
+    """The knowledge about a store's life. The caller has the store's lock.
 
     Args:
         is_adopted: whether an operator has said that the store was moved here.

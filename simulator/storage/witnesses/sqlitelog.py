@@ -2,7 +2,7 @@
 
 SQLite takes any whole log for that of the tables beside it. The log of another store, or from an earlier moment, would
 put its pages among those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first grows by
-one each time the log begins anew in its place, the second is drawn each time. SQLite removes its log when a store is
+one each time the log begins again in its place, the second is drawn each time. SQLite removes its log when a store is
 closed, and would draw both salts of the next one. So we write the header of that next log, and SQLite keeps it: the
 first salt grows for as long as the store exists. The witness has the salts that were last seen.
 """

@@ -26,7 +26,7 @@ SAID: Final = Struct("<8s16sQII")
 
 
 class Said(NamedTuple):
-    """What a witness says.
+    """The contents of a witness.
 
     record: the newest record of the log that is known to have been on disk; 0 if there was none.
     salts: the salts of SQLite's log, as it was last seen.
@@ -88,7 +88,7 @@ class StoreWitness:
         self._sectors.write(record, _packed(self._node, Said(record, salts)))
 
     def flush(self) -> None:
-        """Put what was written on disk, in both sectors.
+        """Flush both sectors to disk.
 
         Raises:
             WitnessFullError: it is not on disk, because that is full. It may be tried again.
@@ -108,7 +108,7 @@ def witness_path(store: Path) -> Path:
 
 
 def said_by_witness(path: Path, data: bytes, node: Guid) -> Said:
-    """Return what a witness says.
+    """Return the contents of a witness.
 
     Raises:
         StoreError: it is damaged, or belongs to another node.

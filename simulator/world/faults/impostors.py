@@ -125,7 +125,7 @@ def sent_as(message: Message) -> LastSent:
 
 
 class Plot(NamedTuple):
-    """What an impostor does.
+    """A plot of an impostor.
 
     says: returns the packets.
     goes_on: whether to send them again and again, AGAIN_MS apart, until the impostor hangs up.

@@ -40,7 +40,7 @@ STEPWISE: Final = frozenset({"die in commit", "die at start"})
 
 
 class Surroundings(Protocol):
-    """What a node needs from its world."""
+    """The parts of its world that a node needs."""
 
     scenario: Scenario
     events: EventQueue

@@ -1,4 +1,4 @@
-"""Who uses a node, and outlives it: applications and operators."""
+"""The users of a node, who survive its restarts: applications and operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MADE_AGAIN_MS: Final = 100
 
 @dataclass(slots=True)
 class Doings:
-    """What applications and operators did since the last batch.
+    """The actions of applications and operators since the last batch.
 
     submissions: what applications sent.
     receipts: what applications receive for good when it is on disk.

@@ -106,7 +106,7 @@ def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse
     """A message that a neighbour refused three times, alone, goes again only after the neighbour took another, if any.
 
     This checks only the first suspect of a life, with one link, if no session has ended since for another reason: if
-    another message is out then, or is refused as well, all begins anew, and each goes alone more often.
+    another message is out then, or is refused as well, all begins again, and each goes alone more often.
 
     Acknowledgments in the same batch do not count: a node sends them when everything else is under way.
     """

@@ -1,1 +1,1 @@
-"""Worlds as data: who there is, who sends what, and what goes wrong when."""
+"""Worlds as data: the nodes, their messages, and the faults."""

@@ -1,4 +1,4 @@
-"""One world as data: who there is, what they send, and what goes wrong when.
+"""One world as data: the nodes, their messages, and the faults.
 
 Only the scenario and the code determine a run. `draw` makes a scenario from a seed, `shrink` makes it smaller, and JSON
 keeps it for another run. Times are milliseconds since the world began.

@@ -52,7 +52,7 @@ WISHES: Final = frozenset({"final_ack", "journal_positive", "journal_negative"})
 
 
 class Promise(Enum):
-    """What is promised for a message."""
+    """The promise for a message."""
 
     ONCE_IN_ORDER = auto()
     """It is delivered exactly once, after all messages sent before it; or it ends for a given reason."""

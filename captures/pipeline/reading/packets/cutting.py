@@ -87,7 +87,7 @@ class Packets:
 
 
 class Heads:
-    """What chunks begin with.
+    """The first bytes of chunks.
 
     whole: the size of the packet whose head begins a chunk; 0 if none does.
     next_head: for each chunk, the first from there on that begins with a head.
@@ -118,7 +118,7 @@ class Run(NamedTuple):
 
 
 def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
-    """Return the packets of each run. What is left of each is in its framing."""
+    """Return the packets of each run; the rest stays in its framing."""
     cutter = _Cutter(chunks, heads)
     places = {run.stream: place for place, run in enumerate(runs)}
     untold: list[tuple[int, list[Span]]] = []

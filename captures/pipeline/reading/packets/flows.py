@@ -56,7 +56,7 @@ class OpenPair:
         return self.framings[stream]
 
     def close(self) -> Iterator[StreamCount]:
-        """End the connection, of which nothing waits; yield the counts of its streams."""
+        """End a connection for which nothing waits; yield the counts of its streams."""
         return (self.framing(stream).end() for stream in self.connection.streams)
 
 
@@ -106,7 +106,7 @@ class Flows:
         return self._cut(cutting)
 
     def forget(self, kept_count: int) -> None:
-        """Compare repetitions only with what the last frames of the capture brought."""
+        """Compare repetitions only with the last frames of the capture."""
         last = max((pair.last_number for pair in self.pairs.values()), default=0)
         for pair in self.pairs.values():
             pair.connection.forget(last - kept_count)
@@ -120,7 +120,7 @@ class Flows:
         return self._cut(cutting)
 
     def finish(self, silent_ns: int | None = None) -> Packets:
-        """End connections: what waits for earlier bytes waits no longer.
+        """End connections, and read the bytes that still wait for earlier ones.
 
         Args:
             silent_ns: only of pairs that were silent since this time.

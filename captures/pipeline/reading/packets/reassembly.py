@@ -169,7 +169,7 @@ def _columns(segments: Segments) -> tuple[npt.NDArray[Any], ...]:
 
 
 def decided(connection: Connection) -> list[Epoch]:
-    """Return the connections of a pair, when nothing more can come behind what waits."""
+    """Return the connections of a pair once nothing can change them."""
     waiting, connection.waiting = deque(connection.waiting), []
     epochs = [Epoch(connection)] if connection.streams else []
     while waiting:

@@ -1,1 +1,1 @@
-"""What is counted and found in the tables for a report."""
+"""Counts and findings from the tables for a report."""

@@ -1,4 +1,4 @@
-"""What the statements of the report have in common. Each subject has its own, over the tables as DuckDB sees them.
+"""Common parts of the report's SQL statements over the tables.
 
 A statement says itself in which order rows come: `place` is that of the table.
 """
@@ -67,7 +67,7 @@ select thing, step, sum(change) from (
 
 @contextmanager
 def asked(tables: Tables) -> Iterator[DuckDBPyConnection]:
-    """A connection that has all tables, in bounded memory. Those that nobody has written have no rows.
+    """Return a connection with all tables, in limited memory. Unwritten tables have no rows.
 
     Raises:
         OSError: a table cannot be read, or there is no room for what does not fit.
@@ -86,7 +86,7 @@ def asked(tables: Tables) -> Iterator[DuckDBPyConnection]:
 
 
 def rows(connection: DuckDBPyConnection, sql: str, /, **values: Any) -> Iterator[dict[str, Any]]:
-    """What a statement says, row by row, by the names of its columns; the connection serves nobody else meanwhile."""
+    """Yield the rows of a statement as dictionaries; do not use the connection for others meanwhile."""
     found = connection.execute(sql, values)
     names = [column[0] for column in found.description]
     while some := found.fetchmany(FETCHED):

@@ -1,4 +1,4 @@
-"""What is wrong: findings by their codes, arrivals by their verdict, sessions by how they ended."""
+"""Counts of problems: findings by code, arrivals by verdict, sessions by their ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of messages: counts of all, the worst of them, and those that can be looked up."""
+"""Outcomes of messages: counts of all, the worst ones, and those that can be looked up."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def has_room(tables: Tables, embedded_limit: int) -> bool:
 
 
 class Sought(NamedTuple):
-    """What messages are to have: a part of each of these texts, whatever its case; all have an empty one.
+    """The texts to search for in messages, in any case; an empty text matches all.
 
     text: of label or identifier; those that have it as a whole, or an identifier that it ends, come alone if there
         are any.

@@ -75,11 +75,11 @@ class Places:
         self._acknowledgments[about, class_name, time_ns] = None
 
     def row(self, series: str, row_id: int) -> Seen | None:
-        """What was wanted by its row."""
+        """Return the packet for a row."""
         return self._rows.get((series, row_id))
 
     def packet(self, series: str, number: int) -> Seen | None:
-        """What was wanted by its number."""
+        """Return the packet for a number."""
         return self._numbers.get((series, number))
 
     def acknowledgment(self, about: str, class_name: str | None, time_ns: int) -> Seen | None:

@@ -1,4 +1,4 @@
-"""What each capture point lacks, from the tables of streams, captures and clocks."""
+"""The losses of each capture point, from the tables of streams, captures and clocks."""
 
 from __future__ import annotations
 

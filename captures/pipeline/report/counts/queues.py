@@ -1,4 +1,4 @@
-"""The queues that messages go to: how long that takes, how many are under way, and how that went over time."""
+"""The queues of messages: delays, messages under way, and their course over time."""
 
 from __future__ import annotations
 

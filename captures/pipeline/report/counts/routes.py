@@ -1,4 +1,4 @@
-"""Who sends to whom: the hops, counted from the table of every message's hops."""
+"""The hops between queue managers, counted from the table of every message's hops."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from hops group by coalesce(from_key, '') having sum(copies - 1) > 0 order by su
 
 
 def routes(connection: DuckDBPyConnection, steps: Steps) -> Routes:
-    """Who sends to whom, how fast, and how that went over time."""
+    """Return who sends to whom, how fast, and its course over time."""
     connection.execute(_CHOSEN, {"limit": HOPS_LIMIT})
     hops = [Hop(**row) for row in rows(connection, _HOPS)]
     every = [courses(connection, steps, len(hops), each) for each in (_WAITED, _ANSWERED)]

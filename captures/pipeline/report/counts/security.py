@@ -1,4 +1,4 @@
-"""Who signed and encrypted what, and what keys say about it.
+"""Who signed and encrypted which messages, and what keys prove.
 
 A message crosses several hops, and may be sent again: it counts once, by the packet that HISTORIES names as its first.
 """
@@ -66,7 +66,7 @@ def security(connection: DuckDBPyConnection) -> Security:
 
 
 def secured(hops: list[dict[str, Any]], places: Places) -> Secured | None:
-    """What a message says on its first hop; that its signature does not hold, if that is so of any.
+    """Return the claims of a message on its first hop, and whether any signature does not hold.
 
     Args:
         hops: of it, as HOPS has them, in their order.

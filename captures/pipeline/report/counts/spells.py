@@ -1,4 +1,4 @@
-"""What happened to connections while something was slow: a reset, a node without connections, nothing at all."""
+"""What happened to connections during slow times: a reset, a node without connections, or nothing."""
 
 from __future__ import annotations
 

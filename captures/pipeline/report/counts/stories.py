@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Evidence:
-    """What else tables have of some messages.
+    """Further rows about some messages.
 
     histories, ways: as HISTORIES has them, and HOPS, by the message.
     arrivals: by message and receiver, as DUPLICATES has them; of those on its way alone, as of gaps.
@@ -117,7 +117,7 @@ def _find_what_came(connection: DuckDBPyConnection, found: Evidence) -> None:
 
 
 def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[str, Story]]:
-    """By the message, what happened to it.
+    """Return the stories of messages by their keys.
 
     Args:
         places: all that was asked for was looked for.

@@ -1,4 +1,4 @@
-"""Facts as pictures, in the colours of the page; each says in words what it shows, and all texts in it stay texts.
+"""Draws facts as pictures in the colours of the page; each has a description in words.
 
 Bars over time: packets of each sort, and bytes. Lines over time: how long it took to a queue or over a hop, and how
 many waited. A histogram: how long messages took from end to end.

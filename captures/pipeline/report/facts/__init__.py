@@ -1,1 +1,1 @@
-"""What a report knows, and the words for it."""
+"""The facts of a report, and their words."""

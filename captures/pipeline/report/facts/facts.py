@@ -1,4 +1,4 @@
-"""What a report says, whoever says it: found by `gather`, drawn by `figures`, written by `page` and `summary`."""
+"""The facts of a report: found by `gather`, drawn by `figures`, written by `page` and `summary`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW_SHARE: Final = 0.95
 
 @dataclass(slots=True)
 class Captured:
-    """What was read.
+    """The captures that were read.
 
     shown: the first files, as CAPTURES has them.
     reasons: what other frames are.
@@ -60,7 +60,7 @@ class Traffic:
 
 @dataclass(slots=True)
 class Course:
-    """How long something took, and how many waited, over time, in steps of equal length.
+    """Durations and waiting messages over time, in steps of equal length.
 
     counts: how many began in each step. half_ns, slow_ns, most_ns: what half of these took at most, 95 % of them, and
         all; 0 where there are none.
@@ -81,7 +81,7 @@ class Course:
 
     @staticmethod
     def of_steps(first_ns: int, step_ns: int, length: int) -> Course:
-        """One of which nothing is known yet."""
+        """Return an empty one."""
         counts, half_ns, slow_ns, most_ns, waiting = ([0] * length for _ in range(5))
         return Course(first_ns, step_ns, counts, half_ns, slow_ns, most_ns, waiting)
 
@@ -137,17 +137,17 @@ class Hop:
 
     @property
     def sought(self) -> dict[str, Iterable[str]]:
-        """What it is found by in the page."""
+        """Return the text by which the page finds it."""
         return {"host": (self.from_label, self.to_label)}
 
     @property
     def slow_ns(self) -> int:
-        """What 95 % of its messages took at most, to wait or to be answered."""
+        """Return the 95th percentile of its messages' waits or answers."""
         return max(self.waited.quantile(SLOW_SHARE), self.answered.quantile(SLOW_SHARE))
 
     @property
     def most_ns(self) -> int:
-        """What the slowest took."""
+        """Return the longest duration."""
         return max(self.waited.most, self.answered.most)
 
 
@@ -182,7 +182,7 @@ class Queue:
 
     @property
     def took(self) -> Spread:
-        """What its course is of."""
+        """Return the subject of its course."""
         return self.arrived if self.arrived.count else self.confirmed
 
     @property
@@ -202,7 +202,7 @@ class Queue:
 
     @property
     def sought(self) -> dict[str, Iterable[str]]:
-        """What it is found by in the page."""
+        """Return the text by which the page finds it."""
         return {"queue": (self.name, self.called), "host": self.hosts}
 
     @property
@@ -212,7 +212,7 @@ class Queue:
 
     @property
     def most_ns(self) -> int:
-        """What the slowest took, or has taken."""
+        """Return the longest duration so far."""
         return max(self.took.most, self.oldest_ns)
 
 
@@ -288,7 +288,7 @@ class Step(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What became of a message, and how, step by step. secured: None if its packets say nothing of their security."""
+    """The outcome of a message, and its steps. secured: None if its packets say nothing about security."""
 
     verdict: Sentence
     steps: list[Step]
@@ -297,7 +297,7 @@ class Story(NamedTuple):
 
 @dataclass(slots=True)
 class Messages:
-    """What became of messages. Rows are as HISTORIES has them.
+    """The outcomes of messages. Rows are those of HISTORIES.
 
     arrived: from where they were first seen to their destination, if there was more than one hop.
     confirmed: until an OrderAck for them came, to their source where the captures show that.

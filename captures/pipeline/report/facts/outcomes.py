@@ -1,4 +1,4 @@
-"""How messages end, as far as a report has to tell outcomes apart.
+"""The outcomes of messages that a report distinguishes.
 
 The outcomes themselves are those that the tables have. One that is none of these is a way of saying that the captures
 cannot tell.
@@ -29,7 +29,7 @@ def total(outcomes: dict[str, int], texts: tuple[str, ...]) -> int:
 
 
 def unknown(outcomes: dict[str, int]) -> int:
-    """Of how many messages the captures cannot tell how they ended."""
+    """Return the number of messages with an unknown outcome."""
     return sum(outcomes.values()) - total(outcomes, GOOD + BAD + STUCK)
 
 

@@ -1,4 +1,4 @@
-"""What messages say about their senders, signatures and encryption, and what keys at hand say about that."""
+"""Messages' claims about senders, signatures and encryption, and what keys prove."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 
 
 class Secured(NamedTuple):
-    """What one message says, and what keys say about it: columns of PACKETS, by their names."""
+    """The claims of one message, and what keys prove about it: columns of PACKETS by name."""
 
     sender_kind: str | None
     sender_id: str | None
@@ -48,7 +48,7 @@ class Secured(NamedTuple):
         return self.signed is not None or self.encrypted is not None
 
     def marks(self) -> list[Mark]:
-        """What is to be seen at a glance. A signature by nobody that is known proves little."""
+        """Return short marks. A signature by an unknown signer proves little."""
         marks = []
         if self.signed is not None:
             text = f"signed {self.signed}"
@@ -90,7 +90,7 @@ def _weak(algorithm: str) -> str:
 
 @dataclass(slots=True)
 class Alike:
-    """Messages of which the same is to be said.
+    """Messages with the same protection.
 
     algorithm: the hash that they are signed with, or the cipher; is_signature: which of the two.
     sender_kind, sender_id: of those that are signed, what they name as their sender.
@@ -110,13 +110,13 @@ class Alike:
 
     @property
     def said(self) -> str:
-        """What keys say, or that there were none."""
+        """Return in words what keys prove, or that there were none."""
         return self.words or (UNCHECKED if self.is_signature else UNOPENED)
 
 
 @dataclass(slots=True)
 class Security:
-    """How messages are protected, each by the first packet of it that was seen: how many of them.
+    """Counts of messages by protection, each by its first packet.
 
     headed: have a SecurityHeader. named: say in it who sent them; claimed: and are not signed.
     signed, encrypted, both, bare: are; are neither. unknown: were captured in part, so that nobody can say.

@@ -31,7 +31,7 @@ class Spread:
         self.most = most
 
     def quantile(self, share: float) -> int:
-        """What this share of all is below, from 0 to 1; the middle of a bucket, within `least` and `most`."""
+        """Return a quantile for a share from 0 to 1: the middle of its bucket, within `least` and `most`."""
         if share <= 0 or not self.count:
             return self.least
         if share >= 1:

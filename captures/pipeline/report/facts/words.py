@@ -93,7 +93,7 @@ def gaps_text(sequences: Sequences) -> str:
 
 
 def decode_command(file: str, *, message: str | None = None, time_ns: int | None = None) -> str:
-    """What shows a packet, as it is typed in a shell: its message from hop to hop, or all of that millisecond."""
+    """Return the shell command that shows a packet: its message from hop to hop, or all packets of that millisecond."""
     typed = ["mqproto", "decode", file]
     if message is not None:
         typed += ["--follow", message]
@@ -103,5 +103,5 @@ def decode_command(file: str, *, message: str | None = None, time_ns: int | None
 
 
 def frame_filter(frame: int) -> str:
-    """What Wireshark's filter is to be, to see one frame."""
+    """Return Wireshark's filter for one frame."""
     return f"frame.number == {frame}"

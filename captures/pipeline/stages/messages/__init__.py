@@ -1,1 +1,1 @@
-"""What became of each message."""
+"""The outcome of each message."""

@@ -1,4 +1,4 @@
-"""How far the clocks of capture points are apart, from what two of them saw, and from what came before what.
+"""Estimates the offsets between the clocks of capture points, from packets that two of them saw, and from causal order.
 
 A packet that two points saw passes first one, then the other; which, nobody says, but it is the other way round for
 packets of the other direction. A message comes by one hop before it goes on by the next, and before it is acknowledged,
@@ -76,7 +76,7 @@ class ClockStage:
         self._spans: dict[Place, tuple[int, int]] = {}
 
     def pairs(self) -> pa.RecordBatch:
-        """What pairs of capture points saw, as CLOCK_PAIRS, as far as this part of the rows goes."""
+        """Return observations of pairs of capture points, as CLOCK_PAIRS, from this part of the rows."""
         return batch_of(CLOCK_PAIRS, _pair_rows(self._found()))
 
     def _found(self) -> Iterator[tuple[tuple[Place, Place, Hop], tuple[int, Bounds]]]:

@@ -64,7 +64,7 @@ class _Known:
 
 
 def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
-    """ARRIVALS of earlier runs as rows to be put beside those of `subjects.keyed`, with their columns."""
+    """Return ARRIVALS of earlier runs in the columns of `subjects.keyed`."""
     count = arrivals.num_rows
     last_ns = arrivals.column("last_ns")
     columns = {

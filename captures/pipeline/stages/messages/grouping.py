@@ -1,4 +1,4 @@
-"""All that the captures have of one message, brought together: its packets, and what was said about it."""
+"""Brings together everything about one message: its packets and acknowledgments."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class OfMessages(Protocol):
     """A stage that looks at whole messages."""
 
     def take(self, messages: Messages) -> Batches:
-        """The next messages, and what comes out."""
+        """Take the next messages, and return the result."""
 
 
 class MessageStages:
@@ -166,7 +166,7 @@ class MessageStages:
         return found
 
     def finish(self) -> Batches:
-        """No more is to come of the last message."""
+        """Finish the last message."""
         rows, self._begun = self._begun, None
         found = {} if rows is None else self._close(rows, np.array([rows.num_rows]))
         self._is_complete = True
@@ -210,7 +210,7 @@ def events(batch: pa.RecordBatch, at: Iterable[int]) -> Iterator[Event]:
 def about_packets(
     schema: pa.Schema, told: Mapping[str, pa.Array], at: Integers, packets: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """A table that says something of packets; what packets say themselves is copied as it is.
+    """A table about packets; their own fields are copied unchanged.
 
     Args:
         schema: the message is the packet's subject.
@@ -231,7 +231,7 @@ def about_packets(
 def rows_about(
     schema: pa.Schema, told: Sequence[str], rows: Iterable[tuple[Any, ...]], packets: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """The same from rows: each has first the packet's place, then what is told."""
+    """Return the same from rows: first the packet's place, then the facts."""
     places, *columns = zip(*rows, strict=True)
     arrays = (pa.array(column, schema.field(name).type) for name, column in zip(told, columns, strict=True))
     return about_packets(schema, dict(zip(told, arrays, strict=True)), np.array(places), packets)

@@ -1,4 +1,4 @@
-"""What became of each message: its way from hop to hop, what was said about it, and where it is now."""
+"""The outcome of each message: its way from hop to hop, its acknowledgments, and where it is now."""
 
 from __future__ import annotations
 

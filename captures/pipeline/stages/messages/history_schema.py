@@ -1,4 +1,4 @@
-"""The tables of messages: what became of each, and each of its hops."""
+"""The tables of messages: the outcome and the hops of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crossed a hop twice and why, and whether intermediates passed on what came.
+"""Which messages crossed a hop twice and why, and whether intermediates passed messages on unchanged.
 
 The rules are `mqproto.captures.decode.journeys`'. All packets with one message come to one stage, and so does what says
 that it has ended.

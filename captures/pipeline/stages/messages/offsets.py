@@ -1,4 +1,4 @@
-"""How far a clock may be ahead of another one: all straight lines between what bounds them from both sides.
+"""The possible offsets of two clocks: all straight lines between bounds from both sides.
 
 The instant when a clock shows `t` another shows `t + f(t)`. What happened before something else there bounds f from
 above at one time, what happened behind it from below at another. Clocks go steadily, so f is a straight line, and no
@@ -61,13 +61,13 @@ class Ahead(NamedTuple):
 
 @dataclass(slots=True)
 class Bounds:
-    """What a line stays below, and what it stays above; of each the points that matter."""
+    """Upper and lower bounds of a line, reduced to the points that matter."""
 
     below: list[Point] = field(default_factory=list)
     above: list[Point] = field(default_factory=list)
 
     def add(self, other: Bounds) -> None:
-        """What bounds it as well."""
+        """Add another bound."""
         self.below = hull([*self.below, *other.below], lower=True)
         self.above = hull([*self.above, *other.above], lower=False)
 
@@ -77,7 +77,7 @@ class Bounds:
 
 
 def hull(points: Iterable[Point], *, lower: bool) -> list[Point]:
-    """Of points those that a line below all of them, or above, comes nearest to: the convex hull from that side."""
+    """Return the convex hull of points from below, or from above."""
     sign = 1 if lower else -1
     found: list[Point] = []
     for point in sorted(points, key=lambda point: (point[0], sign * point[1])):
@@ -109,7 +109,7 @@ class Lines(NamedTuple):
     corners: list[tuple[float, float]]
 
     def middle(self) -> tuple[float, float]:
-        """The line in the middle; one that does not rise, if there is any."""
+        """Return the line in the middle, without slope if possible."""
         level = [one + (other - one) * share for (one, other), share in self._level()]
         if level:
             return ((min(level) + max(level)) / 2,) * 2

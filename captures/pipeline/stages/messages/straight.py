@@ -1,5 +1,4 @@
-"""Messages that went straight to their destinations: what there is to say about them is said about all at once, by
-columns.
+"""Judges messages that went straight to their destinations all at once, by columns.
 
 Nearly every message crosses each of its hops once, as it came but for its hop count, comes to its destination, and has
 nothing said about it but OrderAcks. The rules find nothing in such messages, and what became of them needs no thought.
@@ -149,7 +148,7 @@ def least(count: int, of: Integers, values: Integers) -> tuple[Integers, Mask]:
 def clock_offsets_ns(
     rows: pa.RecordBatch, ahead: Mapping[tuple[str, int], Ahead], times: str = "time_ns"
 ) -> Integers:
-    """How far the clock that saw each row is ahead, at the time in a column of it; 0 where there is none."""
+    """Return the offset of each row's clock at the time in a column; 0 if there is none."""
     found = np.zeros(rows.num_rows, dtype=np.int64)
     if ahead:
         places = zip(rows.column("series").to_pylist(), rows.column("interface").to_pylist(), strict=True)
@@ -163,7 +162,7 @@ def clock_offsets_ns(
 def uncertainties_ns(
     rows: pa.RecordBatch, ahead: Mapping[tuple[str, int], Ahead], one: Integers, other: Integers
 ) -> pa.Array:
-    """How uncertain the times between some rows and others are: 0 at one capture point, null if nobody knows."""
+    """Return the uncertainty of the times between pairs of rows: 0 at one capture point, null if unknown."""
     if not ahead:
         return pa.array(np.zeros(len(one), dtype=np.int64))
     places = list(zip(rows.column("series").to_pylist(), rows.column("interface").to_pylist(), strict=True))

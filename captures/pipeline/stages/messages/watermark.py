@@ -24,14 +24,14 @@ WAITS: Final = "waits"
 
 
 class Watermark(NamedTuple):
-    """What is over: the decided messages that were last seen before quiet_ns, and all that were before silent_ns."""
+    """Which messages are over: decided ones last seen before quiet_ns, and all last seen before silent_ns."""
 
     quiet_ns: int
     silent_ns: int
 
 
 def settled(rows: pa.RecordBatch, watermark: Watermark, open_subjects: pa.Array, row_limit: int) -> Mask:
-    """Of each row, whether its message is over.
+    """Return for each row whether its message is over.
 
     Args:
         rows: of `subjects.keyed`, with WAITS, of CONFIRMATIONS, and what is remembered of messages; those of one

@@ -1,4 +1,4 @@
-"""What is counted of sequences, and remembered until an OrderAck covers it."""
+"""Counts of sequences, and numbers that are remembered until an OrderAck covers them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Unconfirmed:
             del self._values[heappop(self._numbers)]
 
     def through(self, number: int) -> list[tuple[int, int, int | None]]:
-        """Take those up to a number: each with its MessageID, and when it came to its destination."""
+        """Take those up to a number, each with its MessageID and its time of arrival at the destination."""
         if number >= self._highest:
             numbers = sorted(self._numbers)
             self._numbers.clear()
@@ -82,7 +82,7 @@ class Unconfirmed:
 
 @dataclass(slots=True)
 class HopCount:
-    """What crossed one hop at one interface."""
+    """The messages that crossed one hop at one interface."""
 
     first_ns: int
     last_ns: int = 0
@@ -93,7 +93,7 @@ class HopCount:
 
 @dataclass(slots=True)
 class SequenceCount:
-    """What a sequence had.
+    """The counts of a sequence.
 
     place: row_id, file, frame and file_offset of its first packet; empty while acknowledgments alone have told about
     it.
@@ -132,7 +132,7 @@ class SequenceCount:
             del self.order_rows[:-ORDER_ROW_LIMIT]
 
     def confirming(self, number: int) -> list[Row]:
-        """The OrderAcks that cover a message which the captures have only behind them.
+        """Return the OrderAcks that cover a message which appears in the captures only after them.
 
         One of its own number, the first of all, and the first at its source.
         """
@@ -153,7 +153,7 @@ class SequenceCount:
         return any(each.number == number and each.acker in ackers for each in self.order_rows)
 
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
-        """Take the numbers up to one: all that an acknowledgment of this or the next proves to have come.
+        """Take the numbers up to one, which an acknowledgment of this or the next number proves to have arrived.
 
         What a message has passed over is not among them, as who was sent it may not have taken it.
         """

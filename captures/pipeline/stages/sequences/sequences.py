@@ -1,4 +1,4 @@
-"""Transactional sequences end to end: what crossed which hop, gaps, OrderAcks and what they covered.
+"""Transactional sequences end to end: numbers on each hop, gaps, OrderAcks and what they covered.
 
 The rules are `mqproto.captures.decode.sequences`'. All packets of a sequence come to one stage, in the order of row_id.
 """
@@ -222,7 +222,7 @@ class SequenceStage:
         return True
 
     def finish(self, ways: Callable[[str], Ways]) -> Batches:
-        """What there is to say at the end.
+        """Return the results of the end.
 
         Args:
             ways: what the captures lack of a series.
@@ -443,7 +443,7 @@ def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
     """A row for each message that an OrderAck covers.
 
     Args:
-        confirmed: of each OrderAck its row, with the source queue manager in the place of the message, and the
+        confirmed: of each OrderAck its row, with the source queue manager in place of the message, and the
             MessageIDs.
     """
     rows = batch_of(CONFIRMATIONS, (row for row, _ in confirmed))

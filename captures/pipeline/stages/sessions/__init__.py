@@ -1,1 +1,1 @@
-"""What each packet is to its session, and what the rules say about sessions."""
+"""Relates packets to their sessions, and applies the rules of sessions."""

@@ -1,4 +1,5 @@
-"""Who is at which address, learnt from all handshakes beforehand, and known at each packet as far as it was by then.
+"""Who is at which address, learnt in advance from all handshakes, and used for each packet only as far as known by
+then.
 
 Connections are judged apart from each other, but an address that one handshake has shown names the ends of others.
 There are few addresses and many packets, so every stage gets all of that.
@@ -31,7 +32,7 @@ INTRODUCTION_LIMIT: Final = 65_536
 
 
 class FirstHop(NamedTuple):
-    """An end of a connection that a message left with no hop behind it, and the source of that."""
+    """An end of a connection where a message began its way, and the message's source."""
 
     series: str
     address: str
@@ -50,7 +51,7 @@ class Introduction(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """What is known about addresses.
+    """The known addresses.
 
     by_series: in the order of packets.
     """
@@ -69,7 +70,7 @@ class Learners:
         self._learners: dict[str, _Learner] = {}
 
     def learn(self, handshakes: Iterable[pa.RecordBatch]) -> None:
-        """What handshakes tell.
+        """Learn from handshakes.
 
         Args:
             handshakes: the packets of all series with the kinds of HANDSHAKE, each series in the order of row_id, with
@@ -83,7 +84,7 @@ class Learners:
                 self._learners[series].checker.take(facts)
 
     def directory(self) -> Directory:
-        """What has been learnt."""
+        """Return everything that was learnt."""
         return Directory({series: list(each.introductions) for series, each in self._learners.items()})
 
 
@@ -109,7 +110,7 @@ class _Learner(Addresses):
 
 
 class Remembered(Addresses):
-    """What was learnt beforehand, up to the packet that is being looked at.
+    """The knowledge from handshakes up to the current packet.
 
     Attributes:
         introductions: all there are; those of a later run are these and more.
@@ -139,7 +140,7 @@ class Remembered(Addresses):
 
 
 def first_hops(packets: pa.RecordBatch) -> set[FirstHop]:
-    """The ends that messages left with no hop behind them, and the source of these; one row for each.
+    """Return the ends where messages began their way, and the sources of these messages; one row for each.
 
     Args:
         packets: with ORIGIN_COLUMNS.
@@ -151,7 +152,7 @@ def first_hops(packets: pa.RecordBatch) -> set[FirstHop]:
 
 
 def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Origins]:
-    """Who is where no handshake of a connection has told, by series."""
+    """Return the queue managers at ends without a handshake, by series."""
     found: dict[str, Origins] = {}
     for series, introductions in directory.by_series.items():
         for each in introductions:
@@ -164,7 +165,7 @@ def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Ori
 
 
 def resolved(column: pa.Array, origins: Origins | None) -> pa.Array:
-    """Keys of RELATIONS, with the queue manager in the place of an address, where that is known."""
+    """Keys of RELATIONS, with the queue manager in place of an address, where that is known."""
     if origins is None:
         return column
     return mapped_texts(column, lambda text: key_text(origins.resolve(key_of(text))))
@@ -173,7 +174,7 @@ def resolved(column: pa.Array, origins: Origins | None) -> pa.Array:
 def labels(
     names: Names, directory: Directory, origins: Mapping[str, Origins] | None = None
 ) -> Callable[[str], str]:
-    """What the queue manager with a key of RELATIONS is called, wherever it is: by name, or by where it listens."""
+    """Return the label of each queue manager by its key in RELATIONS: its name, or its listening address."""
     every = Addresses()
     for known in (origins or {}).values():
         for key, guid in known.everyone():

@@ -1,4 +1,4 @@
-"""Sessions: what each packet is to its session, the sessions themselves, and what is wrong with them.
+"""Sessions: the relation of each packet to its session, the sessions themselves, and their faults.
 
 The rules are in `mqproto.captures.decode.sessions`. All packets of a connection come to one stage, in the order of
 row_id.
@@ -145,13 +145,13 @@ class SessionStage:
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def know(self, directory: Directory) -> None:
-        """Have the stage go on with what all handshakes have told, of all packets that it is to take."""
+        """Give the stage the knowledge from all handshakes of its packets."""
         self._directory = directory
         for name, series in self._series.items():
             series.addresses.introductions = directory.of(name)
 
     def end(self, streams: pa.RecordBatch) -> None:
-        """How streams ended, of which all packets have been taken.
+        """Take the ends of streams whose packets have all been taken.
 
         Args:
             streams: with ENDED.
@@ -168,7 +168,7 @@ class SessionStage:
                 count.sending.end(half.end, sent_bytes, came_bytes)
 
     def part(self, before_ns: int) -> Batches:
-        """Close the sessions whose ends have been silent since then: they are taken to have parted."""
+        """Close the sessions whose ends have been silent since then, as if they had disconnected."""
         for name, series in self._series.items():
             for key in [key for key, session in series.sessions.items() if session.last_ns < before_ns]:
                 self._close(name, series.sessions.pop(key))
@@ -246,7 +246,7 @@ class SessionStage:
         return series
 
     def finish(self) -> Batches:
-        """What there is to say at the end."""
+        """Return the results of the end."""
         for name, series in self._series.items():
             for session in series.sessions.values():
                 self._close(name, session)

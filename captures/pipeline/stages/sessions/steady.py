@@ -80,7 +80,7 @@ class Packets:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What acknowledges the messages of one end, of one kind: received, or saved.
+    """Acknowledgments of the messages of one end, of one kind: received, or saved.
 
     waiting: those from before these packets, the oldest first.
     rows: of the messages; headers: of the SessionHeaders of the other end.
@@ -93,12 +93,12 @@ class Answers:
     covered: Integers
 
     def by(self) -> Integers:
-        """Of each message, waiting ones first, the row of the header that covers it first, or NOBODY."""
+        """Return for each message, waiting ones first, the row of the first header that covers it, or NOBODY."""
         each = np.arange(1 - len(self.waiting), len(self.rows) + 1)
         return np.append(self.headers, NOBODY)[np.searchsorted(self.covered, each)]
 
     def before(self) -> Integers:
-        """What was covered before each header."""
+        """Return the numbers covered before each header."""
         return np.append(-len(self.waiting), self.covered)[:-1]
 
     def packets(self, number: Integers, message: Integers) -> Integers:
@@ -110,7 +110,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """What the messages of one end were, and what the other end said about them."""
+    """The messages of one end, and the other end's acknowledgments of them."""
 
     received: Answers
     saved: Answers
@@ -237,7 +237,7 @@ def _follow(counts: list[int | None], last: int) -> bool:
 
 
 class Said:
-    """What packets are to their session, a number for each; NOBODY where there is none.
+    """The relations of packets to their session, a number for each; NOBODY if there is none.
 
     Attributes as the columns of RELATIONS; of `received` and `saved` the first packet, the last, and how many.
     """

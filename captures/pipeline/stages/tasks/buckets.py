@@ -1,4 +1,4 @@
-"""Rows into buckets: by what they have in common, or by the part of the table of packets that they belong to."""
+"""Puts rows into buckets, by a common key or by their part of the table of packets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def by_text(column: pa.Array, buckets: int) -> Integers:
 
 
 def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
-    """Buckets by the connections of one series; what has none goes anywhere."""
+    """Return buckets by the connections of one series; rows without a connection may go to any."""
     numbers: Integers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     bucket: Integers = (numbers + zlib.crc32(series.encode())) % buckets
     return bucket
@@ -55,7 +55,7 @@ def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
 
 @dataclass(frozen=True, slots=True)
 class PacketPart:
-    """A part of the table of packets: rows of one series that follow one another.
+    """A part of the table of packets: consecutive rows of one series.
 
     path: or its URI.
     rows_before, framed_before: of the series, before it.
@@ -151,7 +151,7 @@ class Gathering:
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch, bucket: Integers) -> None:
-        """Some rows, and where they go."""
+        """Add some rows with their buckets."""
         for number, rows in split(batch, bucket).items():
             self._kept[number].append(rows)
         self._rows += batch.num_rows
@@ -159,7 +159,7 @@ class Gathering:
             self.send()
 
     def send(self) -> None:
-        """Send what is kept."""
+        """Send the collected rows."""
         for bucket, batches in sorted(self._kept.items()):
             self._outbox.put(self._exchange, bucket, pa.concat_batches(batches))
         self._kept.clear()

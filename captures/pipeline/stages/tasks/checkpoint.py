@@ -43,7 +43,7 @@ LOSS_LIMIT: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Into how many parts connections and sequences are put, and messages."""
+    """The numbers of buckets for connections and sequences, and for messages."""
 
     connections: int
     messages: int
@@ -55,7 +55,7 @@ class Buckets:
 
 @dataclass(slots=True)
 class Past:
-    """What is known behind the last packet that is judged.
+    """The state after the last judged packet.
 
     first_hops: who sent messages from where. losses, ways: of sessions that are over.
     places: the capture points: series and interface.
@@ -71,7 +71,7 @@ class Past:
     codes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def lose(self, losses: Losses) -> None:
-        """What the captures lack of sessions that are over by now."""
+        """Note the losses of sessions that are over by now."""
         self.losses |= losses
         for key in list(self.losses)[:-LOSS_LIMIT]:
             del self.losses[key]
@@ -79,7 +79,7 @@ class Past:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What tables say about it; parts are given by their names.
+    """The judged results in tables; parts are given by their names.
 
     form: of what is saved. names: what queue managers and queues are called, as a digest.
     whole: the series that the captures lack nothing of.
@@ -103,19 +103,19 @@ class Checkpoint:
 
     @property
     def replaced(self) -> set[str]:
-        """What the next run replaces."""
+        """Return the parts that the next run replaces."""
         return {self.past, *self.sessions, *self.sequences, *self.messages, *self.open}
 
 
 def checkpoint_of(entry: dict[str, Any] | None) -> Checkpoint | None:
-    """What tables say, if this program can go on from it."""
+    """Return the results in tables, if this program can continue from them."""
     if entry is None or entry.get("form") != FORM:
         return None
     return Checkpoint(**{**entry, "buckets": Buckets(**entry["buckets"])})
 
 
 def watermark(newest_ns: int) -> Watermark:
-    """What is over, if the newest frame is of that time."""
+    """Return the horizon, if the newest frame has that time."""
     return Watermark(newest_ns - QUIET_NS, newest_ns - SILENT_NS)
 
 

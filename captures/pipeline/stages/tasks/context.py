@@ -1,4 +1,4 @@
-"""What the stages that judge packets work with: what each task is given, and where it leaves what it has found."""
+"""The context of the stages that judge packets: the input and the output of each task."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ class Context:
         return PartIndex(self.parts)
 
     def lossless(self, series: str) -> bool:
-        """Whether the captures lack nothing of a series."""
+        """Whether nothing is missing from a series."""
         return series not in self.lossy
 
     def ways(self, series: str) -> Ways:
-        """What the captures lack of the ways of a series."""
+        """Return the losses on the ways of a series."""
         return self.known_ways.get(series) or Ways()
 
     def part_name(self, table: str, stage: str, number: int) -> str:
-        """What the part is called that one task of a stage has for a table."""
+        """Return the name of the part that one task of a stage writes for a table."""
         return f"{table}/{self.run}-{stage}-{number:06d}.parquet"
 
     def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
@@ -100,7 +100,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task is given: the number of the part, or of the bucket."""
+    """The input of one task: the number of its part or bucket."""
 
     number: int
 
@@ -110,7 +110,7 @@ class Task:
 
 @dataclass(slots=True)
 class Found:
-    """What one task has found that is settled, or that is open.
+    """The settled or open results of one task.
 
     parts: that it has written.
     """
@@ -127,7 +127,7 @@ class Found:
 
 @dataclass(slots=True)
 class Done:
-    """What one task says.
+    """The report of one task.
 
     saved: the part with what the next run goes on from.
     """
@@ -143,7 +143,7 @@ Route = Callable[[pa.RecordBatch], Integers]
 
 
 class Out:
-    """What one task finds: either what is settled, or what is open.
+    """The output of one task: either settled or open rows.
 
     Args:
         stage: that finds it.

@@ -172,7 +172,7 @@ def rows_of_captures(
 
 
 def code_of(reason: str) -> str:
-    """The code of a file that is not read, or not to its end, by what is said about it."""
+    """Return the finding's code for a file that could not be read completely."""
     return "other-system" if reason.startswith(APART) else "damaged-capture"
 
 

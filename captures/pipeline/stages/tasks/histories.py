@@ -39,7 +39,7 @@ LAST: Final = 2**63 - 1
 
 
 class MessageRows:
-    """All rows of a bucket, those of one message together.
+    """All rows of a bucket, grouped by message.
 
     Attributes:
         settled, open: by whether more is expected of the message; None if there are none.
@@ -61,7 +61,7 @@ class MessageRows:
         self.open = self._kept if last is None else _sorted(self._kept, last)
 
     def save(self) -> Part:
-        """Keep what is open but for what only the end lets be read."""
+        """Keep the open rows, except those that are read only at the end."""
         rows = pa.table({}) if self._kept is None else self._kept
         return self._context.part(FOLDER, "messages", self._number, rows)
 

@@ -1,4 +1,4 @@
-"""From the table of packets to what they mean: sessions, sequences, messages, findings; and in which order.
+"""From the table of packets to sessions, sequences, messages and findings, in that order.
 
 What is new is judged, and what earlier runs have left open; see `checkpoint`. What is read for that are some columns of
 the table, not the captures.
@@ -50,7 +50,7 @@ MESSAGE_ROWS: Final = 100_000
 
 @dataclass(slots=True)
 class Made:
-    """What came of it.
+    """The result.
 
     parts: that were written. is_anew: whether they take the place of all earlier ones; else of `Checkpoint.replaced`.
     codes: how often each severity and code was found, over all runs.
@@ -73,7 +73,7 @@ def make_tables(
     names: Names,
     newest_ns: int | None,
 ) -> Made:
-    """Judge what is new, or all packets.
+    """Judge the new packets, or all packets.
 
     Args:
         parts: the table of packets; those of a series follow one another.

@@ -29,7 +29,7 @@ READ: Final = (RELATED, opened(RELATED))
 
 
 def relate(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
-    """Packets of a part, and what they are to their sessions, to their sequences and their messages.
+    """Send the packets of a part, with their relations to sessions, to their sequences and messages.
 
     Of a part that an earlier run has judged come those packets of which a session says more by now.
     """

@@ -40,7 +40,7 @@ READ: Final = (FACTS, ENDED, opened(FACTS), opened(ENDED))
 
 
 def share(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
-    """Packets of a part to their connections; behind all parts, how the streams of connections ended."""
+    """Send the packets of a part to their connections; after all parts, the ends of the connections' streams."""
     if task.number == len(context.parts):
         _share_endings(context, outbox)
         return Done()

@@ -1,4 +1,4 @@
-"""What the people around a system know by themselves: the lists that an audit is compared with."""
+"""The lists of producers, consumers and operators with which an audit is compared."""
 
 from __future__ import annotations
 

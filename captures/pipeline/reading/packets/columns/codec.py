@@ -36,7 +36,7 @@ _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 def seen_packet(
     data: Octets, start: int, end: int, *, connection: int = 0, framed: bool = True, cut_bytes: int = 0
 ) -> SeenPacket:
-    """Return a packet for mqproto.captures.decode of which only the bytes are known; a Ping has connection -1.
+    """Return a packet for mqproto.captures.decode from its bytes alone; a Ping has connection -1.
 
     Args:
         framed: False for bytes that begin no packet.

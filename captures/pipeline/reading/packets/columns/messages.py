@@ -119,7 +119,7 @@ class Messages:
         self.table.put_items(BODY_TEXT, self.rows[is_plain], said)
 
     def add_evidence(self, ring: KeyRing, *, texts: bool) -> None:
-        """Fill in what keys say about signed or encrypted messages, one by one.
+        """Fill in the results of keys for signed or encrypted messages, one by one.
 
         texts: whether to include the texts of bodies that they have decrypted.
         """
