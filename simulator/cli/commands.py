@@ -1,4 +1,4 @@
-"""The commands of those who send, receive and look after queues; `cli.py` has them all."""
+"""The commands for sending, receiving and looking after queues; `cli.py` has all commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MANY: Final = 1_000
 """Messages from which on `send` shows how far it is."""
 LocalArgument = Annotated[str, ARGUMENT, r"Such as 'destination\orders', or 'sender\deadxact'."]
 OutgoingArgument = Annotated[
-    str, ARGUMENT, r"Its destination: 'destination\orders', or destination if not transactional."
+    str, ARGUMENT, r"Such as 'destination\orders'; destination alone for non-transactional messages."
 ]
 
 
@@ -38,8 +38,7 @@ def send(
     queue: Annotated[
         str | None,
         ARGUMENT,
-        r"Such as 'destination\orders', or any format names, separated by commas; needless with "
-        "--import.",
+        r"Such as 'destination\orders', or any format names, separated by commas; not needed with --import.",
     ] = None,
     source: Annotated[str | None, ARGUMENT, "- for stdin.", value("[-]")] = None,
     body: Annotated[str | None, "The body, as text.", "-b"] = None,
@@ -105,8 +104,8 @@ def send(
     ] = None,
     resume: Annotated[
         Path | None,
-        "Keep a record of what was sent in this file. Killed and run again within 30 days, the command "
-        "goes on and sends nothing twice; later it says what is in doubt.",
+        "Keep a record of what was sent in this file. If the command is killed and run again within 30 days, it "
+        "continues and sends nothing twice; later it reports what is in doubt.",
     ] = None,
     node: NodeOption = None,
     as_json: JsonOption = False,
@@ -219,11 +218,11 @@ def receive(
     queue: LocalArgument,
     count: Annotated[int, "At most this many messages.", "-c", value(min=1)] = 1,
     timeout_s: Annotated[float, "Seconds to wait for the next message.", value(min=0)] = 5,
-    reject: Annotated[bool, "Refuse the messages for good; the sender gets them as dead letters."] = False,
+    reject: Annotated[bool, "Reject the messages; the sender gets them as dead letters."] = False,
     resume: Annotated[
         Path | None,
-        "Keep a record of what was received in this file. Killed and run again within 30 days, the "
-        "command prints every message, and none twice; later it says what is in doubt.",
+        "Keep a record of what was received in this file. If the command is killed and run again within 30 days, "
+        "it prints every message, and none twice; later it reports what is in doubt.",
     ] = None,
     node: NodeOption = None,
     as_json: JsonOption = False,
@@ -263,7 +262,7 @@ def peek(
 
 
 def queues(place: Place) -> Printout:
-    """Show what waits where, on every running node. Status 1 if none runs."""
+    """Show the waiting messages of every running node, by queue. Status 1 if none runs."""
     from mqproto.simulator.client import oversee
     from mqproto.simulator.client.live import as_it_is
 
@@ -388,7 +387,7 @@ def history(
     log: LogOption = None,
     history: HistoryOption = "",
 ) -> Printout:
-    """Tell what happened to a message, from the logs, and where it is now. Status 1 if nobody knows it.
+    """Show what happened to a message, from the logs, and where it is now. Status 1 if it is unknown.
 
     Nodes log the steps of messages if they were started with --waypoints.
     """
@@ -486,9 +485,9 @@ def send_back(
     ] = None,
     node: NodeOption = None,
 ) -> Printout:
-    """Send dead letters, or messages of a journal, where they were going. Status 1 if some cannot be sent.
+    """Send dead letters, or messages of a journal, to their destination again. Status 1 if some cannot be sent.
 
-    Each has as much time as it was first sent with; if nobody receives it in time, it comes back.
+    Each gets its original time limits again; if nobody receives it in time, it comes back.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators import desk
@@ -502,7 +501,7 @@ def send_back(
 
 
 def pause(place: Place, queue: OutgoingArgument, node: NodeOption = None) -> Printout:
-    """Send nothing more to a queue until `mqproto resume`, over restarts as well."""
+    """Send nothing more to a queue until `mqproto resume`, even after restarts."""
     return _hold(place, queue, node, on_hold=True)
 
 

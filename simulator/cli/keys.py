@@ -43,7 +43,7 @@ USUAL: Final = ("aes", "enhanced")
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
-app = Commands(help="The keys of a node: those others encrypt with for it, and those it signs with.")
+app = Commands(help="The keys of a node: for encryption to it, and for its signatures.")
 NodeArgument = Annotated[str | None, ARGUMENT, "The node; needed if the topology has several.", value("NODE")]
 UseOption = Annotated[
     str, "What the key is for: aes, enhanced, base, signing or user-NAME.", "--use", value("USE")
@@ -175,7 +175,7 @@ def take(
     ] = None,
     replace: ReplaceOption = False,
 ) -> Printout:
-    """Give a node a key that was made elsewhere. A key for signatures gets a certificate, self-signed if need be."""
+    """Give a node a key that was made elsewhere. A key for signatures gets a certificate, self-signed if necessary."""
     from mqproto.security import KeyPair
 
     files, use = _files_of(place, node), _use(use)

@@ -26,7 +26,7 @@ from mqproto.simulator.edges.options import TracesOption
 
 def node(
     context: typer.Context,
-    name: Annotated[str, ARGUMENT, "The node of the topology, if that has several.", value("[NODE]")] = "",
+    name: Annotated[str, ARGUMENT, "The node; needed if the topology has several.", value("[NODE]")] = "",
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     alone: Annotated[
         str, "Run a node that belongs to no topology; its first start creates it.", "--name", value("NAME")
@@ -40,7 +40,7 @@ def node(
         value("NAME[:transactional][:strangers]"),
     ] = None,
     address: Annotated[
-        str | None, "Where a new node alone listens; 127.0.0.1:1801 by default.", value("HOST[:PORT]")
+        str | None, "Where a new single node listens; 127.0.0.1:1801 by default.", value("HOST[:PORT]")
     ] = None,
     directory: DirectoryOption = None,
     allow_remote: Annotated[bool, "Listen beyond loopback."] = False,
@@ -67,7 +67,7 @@ def node(
     _config: ConfigOption = "",
     supervised: Annotated[bool, value(hidden=True)] = False,
 ) -> int:
-    """One queue manager in the foreground, until Ctrl-C or SIGTERM: one of a topology, or one alone.
+    """Run one queue manager in the foreground, until Ctrl-C or SIGTERM: a node of a topology, or a single one.
 
     \b
     $ mqproto node --name shop --queue orders:strangers --queue log:transactional

@@ -32,7 +32,7 @@ QueueArgument = Annotated[str, ARGUMENT, r"Such as orders, 'shop\orders' or 'sho
 
 @dataclass
 class Properties:
-    """What a queue is to be; None for what it is by itself, or was."""
+    """The wanted properties of a queue; None for the default, or for no change."""
 
     quota_kb: Annotated[int | None, "The limit for its messages, in KiB; 0 for none.", value(min=0)] = None
     journal: Annotated[bool | None, "Whether received messages are copied to its journal."] = None
@@ -88,7 +88,7 @@ def create(
     properties: Properties,
     like: Annotated[
         str | None,
-        "Copy all properties of this queue but its number and GUID; other options come first.",
+        "Copy all properties of this queue except its number and GUID; other options take precedence.",
         value("QUEUE"),
     ] = None,
     transactional: Annotated[

@@ -208,8 +208,8 @@ def _check_history(url: str) -> Printout:
 def copy(source: FromArgument, target: ToArgument) -> int:
     """Move a document history to another database: SQLite to PostgreSQL, or back.
 
-    Programs may use it meanwhile. At the end they stop using FROM: they are told where it is now, and refuse work
-    until they are started with TO. Type the command again after a kill, and it goes on.
+    Programs may use it meanwhile. At the end they stop using FROM: they name its new place, and refuse work until they
+    are started with TO. After a kill, type the command again to continue.
 
     \b
     $ mqproto store copy sqlite:///history.sqlite postgresql://me@db/orders
@@ -313,7 +313,7 @@ def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) ->
 
 @app.command()
 def repair(place: Later, store: StoreArgument) -> Printout:
-    """Keep what is undamaged in a store, and set the old one aside. Status 1 if anything was damaged.
+    """Keep the undamaged parts of a store, and set the old one aside. Status 1 if anything was damaged.
 
     The old files and a list of the damage go to FILE-quarantine-DATE. Messages that a lost record of the log had
     removed from a queue may be delivered again.
@@ -344,18 +344,19 @@ def repair(place: Later, store: StoreArgument) -> Printout:
 def adopt(
     place: Later,
     store: KeptArgument,
-    life: Annotated[str, ARGUMENT, "A history goes on after this life, which is lost.", value("LIFE")] = "",
+    life: Annotated[str, ARGUMENT, "Continue a history after this life, which is lost.", value("LIFE")] = "",
     moved: Annotated[bool, "The store was moved: nothing runs at its old place."] = False,
-    copied: Annotated[bool, "The store was copied: the original goes on."] = False,
+    copied: Annotated[bool, "The store was copied: the original continues."] = False,
 ) -> int:
     """Say whether a store at a new place was moved or copied, so that its node starts again.
 
     A moved store begins a new life here, with everything that waits in it; this may have been delivered already, and is
-    listed when the node starts. A copy leaves what waits to the original: it is set aside in FILE-copied-DATE, and its
-    node, which needs a GUID of its own, begins with an empty store.
+    listed when the node starts. A copy leaves the waiting messages to the original: it is set aside in
+    FILE-copied-DATE, and its node, which needs its own GUID, begins with an empty store.
 
-    A document history that was restored, or is new, lacks ids a gateway had accepted: the gateway refuses to start,
-    and names the LIFE to type here. Then all gateways of that life start, and say which ids are unknown.
+    A document history that was restored, or is new, does not have all ids that a gateway had accepted: the gateway
+    refuses to start, and names the LIFE to type here. Then all gateways of that life start, and say which ids are
+    unknown.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.storage.care import adopt_moved, set_aside_copied

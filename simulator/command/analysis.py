@@ -1,4 +1,4 @@
-"""`mqproto analyse`: captures into tables, by Spark; and what there is to say about it when it is done."""
+"""`mqproto analyse`: turns captures into tables with Spark, and prints the result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def analyse(
         value("CAPTURES..."),
     ],
     out: Annotated[
-        str, "The folder of the tables, or its URI; tables that exist are added to.", "-o", value("DIR")
+        str, "The folder of the tables, or its URI; existing tables are extended.", "-o", value("DIR")
     ],
     master: Annotated[str | None, "Spark's master, as for spark-submit; by default this machine."] = None,
     conf: Annotated[
@@ -60,20 +60,19 @@ def analyse(
     watch: Annotated[bool, "Wait for more captures in the folders, until Ctrl-C."] = False,
     settle_s: Annotated[
         int,
-        "With --watch: take the last capture of a series as complete when nothing was written to it for "
-        "so long.",
+        "With --watch: the last capture of a series is complete after this many seconds without a write.",
         value("SECONDS", min=1),
     ] = 60,
     as_json: JsonOption = False,
 ) -> int:
-    """Captures of any size into tables of Delta Lake that Spark, pandas, DuckDB and others read.
+    """Make tables of Delta Lake from captures of any size, for Spark, pandas, DuckDB and others.
 
-    Files of a rotating capture are read as one. A capture that is in the tables already, by its content, is not read
-    again. Status 1 if somebody broke the protocol, if with --keys a signature does not hold, or if a file could not be
-    read, or not to its end.
+    Files of a rotating capture are read as one. A capture whose content is in the tables already is not read again.
+    Status 1 if somebody broke the protocol, if with --keys a signature does not hold, or if a file could not be read
+    completely.
 
-    With --watch, what comes to the folders is added when it is complete: a file of a rotating capture when there is a
-    later one. It may be stopped and started again at any time.
+    With --watch, new captures in the folders are added when they are complete: a file of a rotating capture when there
+    is a later one. It may be stopped and started again at any time.
 
     \b
     mqproto analyse run.pcapng --out tables

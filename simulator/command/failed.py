@@ -34,7 +34,7 @@ AllOption = Annotated[bool, "Every message that the other options select.", "--a
 
 @dataclass
 class Narrowing:
-    """Which of all that has failed is meant."""
+    """Selects failed messages."""
 
     queue: Annotated[str, "Only messages that were in this queue, or on their way there.", "-q"] = ""
     reason: Annotated[str, "Only messages with this text in their failure or reason."] = ""
@@ -42,7 +42,7 @@ class Narrowing:
     until: Annotated[datetime | None, "Only messages that failed before this time, UTC."] = None
 
     def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> FailureFilter:
-        """Of these, or of all."""
+        """Return the selected ones of these messages, or of all."""
         from mqproto.simulator.edges.operators.failures import FailureFilter
 
         since, until = (one and one.replace(tzinfo=UTC) for one in (self.since, self.until))
@@ -87,7 +87,7 @@ failed = Commands(
 def list_(
     place: Place,
     narrowing: Narrowing,
-    in_doubt: Annotated[bool, "Only messages of which nobody knows whether they were processed."] = False,
+    in_doubt: Annotated[bool, "Only messages that may have been processed."] = False,
     history: HistoryOption = "",
 ) -> Printout:
     """List what failed, and why: everything in error, in-doubt and dead-letter queues. Nodes need not run."""
@@ -143,7 +143,7 @@ def retry(
 ) -> Printout:
     """Send failed messages again, to their queue, in their order and with their ids. Their nodes must run.
 
-    A dead letter has as much time as it was first sent with: see that somebody receives it in time.
+    A dead letter gets its original time limits again: make sure that somebody receives it in time.
     """
     from mqproto.simulator.edges.operators import desk
 

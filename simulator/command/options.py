@@ -1,4 +1,4 @@
-"""What several commands have in common: their options, and how they take them."""
+"""Common options of several commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARED: Final = "options of mqproto itself"
 
 TopologyOption = Annotated[
     str,
-    "A shipped topology, a .toml file or a node alone.",
+    "A shipped topology, a .toml file, or a single node.",
     "-t",
     value(envvar=TOPOLOGY_VARIABLE, rich_help_panel=SHARED),
 ]
@@ -75,7 +75,7 @@ def place_of(topology: str, directory: Path | None) -> Place:
 
 
 class Commands(typer.Typer):
-    """Commands that may take what several options say together; a group typed alone shows its help or its first.
+    """Commands with grouped options; a group typed alone shows its help or runs its first command.
 
     A Place is typed as --topology and --directory, and so is one that is looked at Later, as not every use of a command
     needs it; of a dataclass, each field that is Annotated is an option.
@@ -143,7 +143,7 @@ class _Shared(TyperOption):
 
 
 class FirstByDefault(TyperGroup):
-    """Commands of which the first is meant where none is named."""
+    """A group that runs its first command if none is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """With it in front; a word that names no command is its argument, if it has any."""

@@ -1,4 +1,4 @@
-"""Who is connected to a node, and whom it answers no more: `mqproto peers`."""
+"""`mqproto peers`: who is connected to a node, and who is blocked."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 app = Commands(
     cls=FirstByDefault,
-    help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for the "
-    "first command. For the applications that receive from a queue, see mqproto explain QUEUE.",
+    help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for mqproto peers "
+    "show. For the applications that receive from a queue, see mqproto explain QUEUE.",
 )
-NodeArgument = Annotated[str | None, ARGUMENT, "A node; by default all that run.", value("[NODE]")]
+NodeArgument = Annotated[str | None, ARGUMENT, "A node; by default all running nodes.", value("[NODE]")]
 PeerArgument = Annotated[str, ARGUMENT, value("NAME|GUID")]
 NetworkArgument = Annotated[
     str, ARGUMENT, "Such as 10.0.0.7 or 10.0.0.0/8; for IPv6 a /64 or larger.", value("ADDRESS|NETWORK")
@@ -88,7 +88,7 @@ def add(
         value("FOLDER"),
     ] = None,
 ) -> Printout:
-    """Add a queue manager that is in no topology. Nodes may call it, and its queues go by its name."""
+    """Add a queue manager that is in no topology. Nodes may call it, and you can name its queues by its name."""
     if not address and not also:
         raise UsageError("say where it is: --address HOST, or --also ADDRESS for one that was met")
     wish = _wish_to_add(name, address, guid, keys, probes=probes)
@@ -194,7 +194,7 @@ def _answers(
 
 
 async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | Away]:
-    """What each node, or the one, says about those who connect to it.
+    """Return the peers of all nodes, or of one.
 
     Raises:
         NodeUnreachable: the one is not running.
@@ -245,7 +245,7 @@ def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> li
 
 
 def show_peers(topology: Topology, found: Mapping[str, PeersStatus | Away], options: str = "") -> None:
-    """The same for people, those first who are connected.
+    """Print the same for people, connected peers first.
 
     options: what a proposed command needs to find the nodes.
     """
@@ -278,7 +278,7 @@ def _met_name(one: MetStatus) -> str:
 
 
 def met_words(one: MetStatus, now_s: int | None = None) -> str:
-    """What is known about one that was met, or added."""
+    """Return a met or added queue manager in words."""
     parts = [f"at {one.host}" + f" ({one.address})" * (one.address not in ("", one.host))]
     if one.also:
         parts[0] += f" and at {' and '.join(one.also)}"
@@ -366,7 +366,7 @@ def _blocked_values(one: Blocked) -> dict[str, Any]:
 
 
 def blocked_words(one: Blocked | Away, *, is_blocked: bool) -> str:
-    """What came of a request to block a network, or to block it no more."""
+    """Return the result of blocking or unblocking a network in words."""
     from mqproto.simulator.client.live import Away
 
     if isinstance(one, Away):

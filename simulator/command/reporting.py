@@ -1,4 +1,4 @@
-"""What tables say: `mqproto report`, a page for people, or the history of a message; `mqproto tables`, all the rest."""
+"""Shows tables: `mqproto report` makes a page or prints a message's history; `mqproto tables` does the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR_S: Final = 3_600
 
 
 class Form(StrEnum):
-    """What tables are exported as."""
+    """The formats for exported tables."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -44,7 +44,7 @@ def report(
     ] = None,
     find: Annotated[
         str | None,
-        "Write no page; print what became of messages with this text in their label or identifier.",
+        "Write no page; print the stories of messages with this text in their label or identifier.",
         "--find",
         "--message",
         "-m",
@@ -57,11 +57,11 @@ def report(
         str | None, "With --find: only messages through this queue manager, by a part of its name."
     ] = None,
 ) -> Printout:
-    """What the tables of `mqproto analyse` say, as one HTML page that needs no network, and in short here.
+    """Make one HTML page, which needs no network, from the tables of `mqproto analyse`, and print a summary.
 
-    What is in the captures, what became of messages, routes, latency, sequences and their gaps, findings with the
-    frames to look at. Up to 5,000 messages can be looked up in the page by label or identifier; --find looks among
-    any number. Status 1 if somebody broke the protocol, if a signature does not hold, or if there is no such message.
+    The page shows the captures, the outcome of messages, routes, latency, sequences and their gaps, and findings with
+    their frames. It can search 5,000 messages by label or identifier; --find searches any number. Status 1 if somebody
+    broke the protocol, if a signature does not hold, or if there is no such message.
 
     \b
     mqproto report tables
@@ -153,9 +153,9 @@ def tables(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """What is in the tables of `mqproto analyse`: their columns, queries, and files for other programs.
+    """List, query or export the tables of `mqproto analyse`.
 
-    All is of one moment, whatever is written meanwhile.
+    Everything is read as of one moment, whatever is written meanwhile.
 
     \b
     mqproto tables tables

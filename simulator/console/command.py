@@ -27,8 +27,7 @@ ListenOption = Annotated[
 ]
 TokensOption = Annotated[
     Path | None,
-    "Let others use it too, with tokens of mqproto tokens that have --queue '*': role read to look, "
-    "all to act.",
+    "Let others use it with tokens for --queue '*' from mqproto tokens: role read to look, all to act.",
     "--tokens",
 ]
 
@@ -39,7 +38,7 @@ def console(
     tokens: TokensOption = None,
     _config: ConfigOption = "",
 ) -> int:
-    """A page in the browser: what running nodes do, as they do it. Until Ctrl-C.
+    """Serve a page that shows running nodes live, until Ctrl-C.
 
     \b
     $ mqproto console

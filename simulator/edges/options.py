@@ -113,7 +113,7 @@ class Policy:
     retries: Retries = field(default_factory=Retries)
     group_by: Annotated[
         str,
-        "correlation: keep messages with the same correlation id in order, and call for others in parallel.",
+        "correlation: keep messages with the same correlation id in order, and process others in parallel.",
     ] = ""
     parallel: int = 1
     breaker: Annotated[
@@ -134,7 +134,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerOptions:
-    """What was asked for.
+    """The requested options.
 
     url, call: the consumer: one of the two.
     error_field: see callee.py. ca, certificate, key: see access.py.
@@ -183,8 +183,7 @@ class TriggerOptions:
     hook_secrets: Annotated[Path | None, "Like --signing-secrets, for requests to --hook."] = None
     lease_s: Annotated[
         float,
-        "Take over from a trigger on the same queue and history after this many seconds without a sign "
-        "of it.",
+        "Take over from a trigger on the same queue and history after this many seconds without a sign of life.",
         value(min=0.1, max=3_600),
     ] = 10
     resolver: Annotated[
@@ -228,7 +227,7 @@ class TriggerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions:
-    """What was typed.
+    """The typed options.
 
     name: tells the gateways of one node apart; each has a journal.
     history: a database's URL; empty for a file beside the stores.
@@ -266,7 +265,7 @@ class GatewayOptions:
     forward_headers: ForwardOption = None
     webhook_origins: Annotated[
         list[str] | None,
-        "An origin that may send events, when it asks by OPTIONS as CloudEvents' webhooks do. Repeatable.",
+        "An origin to allow when it asks with OPTIONS, as CloudEvents' webhooks do. Repeatable.",
         "--webhook-origin",
         value("HOST"),
     ] = None

@@ -52,7 +52,7 @@ def parser(
     ] = None,
     out: OutOption = Path("fuzz-findings"),
     limit_s: Annotated[
-        float, "Seconds of processor time for one packet; for a program, seconds.", value(min=0.1)
+        float, "Seconds of processor time for one packet; for --program, seconds of time.", value(min=0.1)
     ] = 2,
     memory_mb: Annotated[int, "MiB of memory for the target.", "--memory", value(min=128)] = 512,
     as_json: JsonOption = False,
@@ -120,8 +120,8 @@ def peer(
 ) -> int:
     """Hold hostile conversations with a live queue manager. Status 1 if it misbehaves, 2 if it is not there.
 
-    It misbehaves if it hangs, crashes, says what it may not, or stops serving others. It may always close a
-    connection. Messages are sent to its queues, so take a peer whose messages nobody needs.
+    It misbehaves if it hangs, crashes, sends what it may not, or stops serving others. It may always close a
+    connection. Messages are sent to its queues, so use a peer whose messages nobody needs.
     """
     from mqproto.simulator.fuzz.peer import campaign as fuzzing, peer as peers
 

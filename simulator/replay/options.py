@@ -1,4 +1,4 @@
-"""What is typed for `mqproto replay`."""
+"""The options of `mqproto replay`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class ReplayOptions:
         str, "The queue manager to play: captured (the default on loopback), new, or a GUID."
     ] = ""
     speed: Annotated[str, "captured, max, or a factor; by default max, or captured with --as-captured."] = ""
-    timeout_s: Annotated[float, "Give up after so long without progress.", value(min=0.1, max=3_600)] = 15
+    timeout_s: Annotated[
+        float, "Give up after this many seconds without progress.", value(min=0.1, max=3_600)
+    ] = 15
     as_captured: Annotated[bool, "Rewrite nothing, and send every byte."] = False
     allow_remote: Annotated[bool, "Use addresses beyond loopback."] = False
