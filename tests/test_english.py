@@ -24,13 +24,17 @@ PATTERNS: Final = {
     r"\bor the like\b|\b(comes?|came) to be\b|\botherwise than\b": "or another; became; differently",
 }
 """What is not written, as regular expressions, and the better form."""
-SUBJECT: Final = {r"(?:^|(?<=[.:!] ))(What|Who|Whoever) [^?]*?[.;]": "a noun as the subject"}
-"""In Markdown, where a clause is one; a question may begin so."""
+SUBJECT: Final = {
+    r"(?:^|(?<=[.:!] ))(What|Who|Whoever) [^?]*?[.;]": "a noun as the subject",
+    r"\ball that (is|was|may|can|has|have|it|they)\b|\bin the place of\b|\banew\b": "everything; instead of; again",
+    r"\bone's own\b|\bat odds with\b|\bof (a|an) \w+'s own\b": "your own; contradicts",
+}
+"""In Markdown, where a clause is the subject and a question may begin so; the others may be in docstrings."""
 ALLOWED: Final = r"is no (exception|connection|business|use)|some two|What (changed|there is)|stands in pages"
 """English that a pattern would find. The last is in the tables of a store, whose text never changes."""
 LONG: Final = 30
 """The words that a sentence of Markdown may have, as a rule."""
-LONG_ONES: Final = 17
+LONG_ONES: Final = 11
 """The sentences that have more. It only falls."""
 
 
