@@ -208,6 +208,7 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
     """Return the fields of a UserMessage that the rules between hops need; at least `user` is there."""
     seen = sight.seen
     transaction = None if sight.message is None else sight.message.transaction
+    security = None if sight.message is None else sight.message.security
     previous_number = None if sight.transactional is not None else NOT_SAID
     if sight.transactional:
         previous_number = NOT_KNOWN if transaction is None else transaction.previous_tx_sequence_number
@@ -223,6 +224,7 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
         user.recoverable,
         previous_number,
         None if seen.cut_bytes else digest_of(seen.data),
+        security is not None and bool(security.body_encrypted),
         user.sent_time_s,
         None if sight.transactional is not False or limit_s == INFINITE else user.sent_time_s + limit_s,
         sent,

@@ -93,6 +93,7 @@ class Crossing(NamedTuple):
     previous_number: of a transactional message, PreviousTxSequenceNumber, or NOT_KNOWN; None of others; or NOT_SAID. A
         sender that resends changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3
     digest: of all bytes that an intermediate may not change; None where the capture has not all of them.
+    encrypted: whether its body is. A sender that resends may encrypt it anew, with another key.
     sent_s: its SentTime.
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the
         time in the world, as a transactional message has once it has been sent.
@@ -110,6 +111,7 @@ class Crossing(NamedTuple):
     recoverable: bool
     previous_number: int | None
     digest: int | None
+    encrypted: bool
     sent_s: int
     expires_s: int | None
     fate: Fate

@@ -205,15 +205,16 @@ def _may_become(came: Crossing, left: Crossing) -> bool:
 def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
     """A message left different from how it came: may a copy of it have come that the capture does not show?
 
-    Its source may have sent it once more with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3), and it may have
-    come by another way, with another hop count. Where the capture shows all that came to the queue manager since the
-    message was written, and that may have been it, there was no such copy. Else it is at fault if none could be: nobody
-    else changes the message but for its PreviousTxSequenceNumber, and none comes with less than no hop.
+    Its source may have sent it once more with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3) or encrypted anew,
+    and it may have come by another way, with another hop count. Where the capture shows all that came to the queue
+    manager since the message was written, and that may have been it, there was no such copy. Else it is at fault if
+    none could be: nobody else changes the message but for its PreviousTxSequenceNumber, and none comes with less than
+    no hop.
     """
     number, others = left.number, tuple(each.number for each in came)
     same = [each for each in came if each.digest == left.digest]
     is_bridged = all(each.previous_number != left.previous_number for each in came)
-    certain = left.hop_count == 0 if same else not is_bridged
+    certain = left.hop_count == 0 if same else not (is_bridged or left.encrypted)
     if not certain and not (
         ways.is_written_since(left.interface, left.sent_s, left.time_ns)
         and not ways.into(
@@ -257,9 +258,16 @@ def _late(crossing: Crossing, expires_s: int) -> Finding:
 
 def _other_message(crossing: Crossing, here: list[Form]) -> Crossing | None:
     """An earlier message of its source with its identifier that cannot be this one, sent again or not."""
-    if crossing.digest is None or any(each.last.digest in (None, crossing.digest) for each in here):
+    known = {each.last.digest for each in here}
+    if crossing.digest is None or not known.isdisjoint((None, crossing.digest)):
         return None
-    others = (each.last for each in here if each.last.previous_number == crossing.previous_number)
+    others = (
+        each.last
+        for each in here
+        if each.last.previous_number == crossing.previous_number
+        # Encrypted anew it has another key, and another body.
+        and not (each.last.encrypted and crossing.encrypted)
+    )
     return max(others, key=_by_number, default=None)
 
 

@@ -8,7 +8,7 @@ from mqproto.captures.decode.sessions.half import Half, Sent
 from mqproto.captures.decode.sight import sight_of
 from mqproto.captures.files.frame import Interface
 from mqproto.captures.packets import SeenPacket, StreamEnd, Sum
-from mqproto.wire import inspect_packet
+from mqproto.wire import SecurityHeader, UserMessage, decode_packet, encode_packet, inspect_packet
 from mqproto.wire.buffer import SESSION_HEADER_SIZE
 from tests.captures.decode.scene import (
     MILLISECOND,
@@ -224,6 +224,25 @@ def test_one_identifier_for_two_messages_is_a_fault_of_their_first_queue_manager
     assert scene.faults() == []
     wrong = scene.wire("a", "b").send("a", transactional(1, body=b"another"))
     assert scene.faults() == [("duplicate-identity", wrong.number)]
+
+
+def encrypted(body: bytes) -> bytes:
+    """The first message, its body encrypted to these bytes."""
+    message = decode_packet(transactional(1, body=body))
+    assert isinstance(message, UserMessage)
+    message.user.has_security = True
+    flags = SecurityHeader.body_encrypted.mask | SecurityHeader.has_security_data.mask
+    message.security = SecurityHeader(flags=flags, encryption_key=body[:4])
+    return encode_packet(message)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.4")
+def test_a_message_that_is_encrypted_anew_is_the_same_message_at_every_hop() -> None:
+    scene = Scene()
+    scene.wire("a", "b").send("a", encrypted(b"by the first key"))
+    scene.wire("a", "b").send("a", encrypted(b"with another key"))
+    scene.wire("b", "c").send("b", passed_on(encrypted(b"by a key of which the capture has no copy")))
+    assert scene.faults() == []
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
