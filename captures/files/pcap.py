@@ -22,9 +22,9 @@ from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureEr
 from mqproto.captures.files.pcapng import Clock, Section, Source, read_pcapng
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd
 else:
-    from backports import zstd
+    from backports import zstd as zstd
 
 PCAPNG: Final = bytes.fromhex("0a0d0d0a")
 GZIP: Final = bytes.fromhex("1f8b")

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from backports import zstd
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.files import pcap
 from mqproto.captures.files.frame import MAX_FRAME_BYTES, CaptureError, Frame, Interface
-from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames
+from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames, zstd
 from mqproto.captures.files.pcapng import PcapngWriter
 from tests.captures.frames import bare, read
 from tests.conformance import ROOT

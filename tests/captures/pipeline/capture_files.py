@@ -13,11 +13,10 @@ import struct
 from collections.abc import Callable
 from typing import TypeVar
 
-from backports import zstd
 from hypothesis import strategies as st
 
 from mqproto.captures.files.frame import CaptureError, Frame
-from mqproto.captures.files.pcap import PcapWriter, read_frames
+from mqproto.captures.files.pcap import PcapWriter, read_frames, zstd
 
 T = TypeVar("T")
 

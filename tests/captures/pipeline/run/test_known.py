@@ -6,10 +6,10 @@ import gzip
 from pathlib import Path
 
 import pytest
-from backports import zstd
 
 from mqproto.captures import spoil
 from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import zstd
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.engines.localengine import LocalEngine

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from backports import zstd
 
 from mqproto.captures.files.frame import NANOSECONDS
+from mqproto.captures.files.pcap import zstd
 from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.pipeline.source.arrivals import HEAD_BYTES, arrivals
 
