@@ -136,7 +136,7 @@ WORDS: Final = {
     "docs/how-to": 26_700,
     "docs/reference": 3_400,
     "docs/start": 800,
-    "docs/why": 4_700,
+    "docs/why": 4_800,
     "mqproto/README.md": 400,
     "mqproto/security/README.md": 300,
     "mqproto/session/README.md": 400,
