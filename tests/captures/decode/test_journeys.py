@@ -230,18 +230,17 @@ def encrypted(body: bytes) -> bytes:
     """The first message, its body encrypted to these bytes."""
     message = decode_packet(transactional(1, body=body))
     assert isinstance(message, UserMessage)
-    message.user.has_security = True
-    flags = SecurityHeader.body_encrypted.mask | SecurityHeader.has_security_data.mask
-    message.security = SecurityHeader(flags=flags, encryption_key=body[:4])
+    message.security = security = SecurityHeader(encryption_key=body[:4])
+    message.user.has_security = security.body_encrypted = security.has_security_data = True
     return encode_packet(message)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.4")
 def test_a_message_that_is_encrypted_anew_is_the_same_message_at_every_hop() -> None:
     scene = Scene()
-    scene.wire("a", "b").send("a", encrypted(b"by the first key"))
-    scene.wire("a", "b").send("a", encrypted(b"with another key"))
-    scene.wire("b", "c").send("b", passed_on(encrypted(b"by a key of which the capture has no copy")))
+    for body in (b"by the first key", b"with another key"):
+        scene.wire("a", "b").send("a", encrypted(body))
+    scene.wire("b", "c").send("b", passed_on(encrypted(b"by a third")))
     assert scene.faults() == []
 
 
