@@ -306,10 +306,10 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
-        """Use a session that the neighbour opened, if we have none of our own or only a worse one."""
+        """Use a session that the neighbour opened, if ours is worse or none; with a later hop, if messages wait."""
         for neighbour in self._by_manager.get(session.remote_qm, ()):
             index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
-            if index is not None:
+            if index is not None and (not index or neighbour.wants_session(now)):
                 self._use(neighbour, session, index, session.data.remote_address, now)
                 return neighbour
         return None

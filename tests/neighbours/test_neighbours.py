@@ -476,6 +476,19 @@ def test_a_next_hop_that_calls_us_while_none_can_be_had_serves() -> None:
     assert net.receive("c", "notes") == [b"x"]
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.6.1")
+def test_nobody_calls_the_first_next_hop_because_a_later_one_calls_while_nothing_waits() -> None:
+    """That hop might call another for the same reason: in a ring such calls went round for ever."""
+    net = two_ways()
+    net.send("a", at("c", 17), "x")
+    net.run()
+    net.pass_ms(2 * Settings().session_cleanup_timeout_ms)
+    assert sessions(net, "a") == 0
+    net.send("d", at("a", 99), "hello")
+    net.pass_ms(2 * RETRY_MS)
+    assert (sessions(net, "a"), sessions(net, "b")) == (1, 0)
+
+
 def test_a_session_that_was_left_for_a_better_one_serves_again_when_that_is_lost() -> None:
     net = two_ways()
     net.kill("b")
