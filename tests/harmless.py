@@ -26,7 +26,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "if heaped is None or (deadline_ms <= heaped):",
     ): "a second entry for the same deadline is passed over when the first is gone",
     (
-        "mqproto/manager/outbound.py",
+        "mqproto/manager/ownsequences.py",
         "sequence.register(self._desk.writes)",
         "pass",
     ): "the first message that joins the queue tells the store of it as well",

@@ -24,7 +24,7 @@ def test_the_readme_lists_every_code_and_the_code_makes_no_other() -> None:
     assert set(CODES) <= listed
     folder = ROOT / "captures"
     paths = [*(folder / "decode").rglob("*.py"), folder / "net" / "direction.py"]
-    paths += [folder / "pipeline" / "judging" / "tasks" / "placing.py"]
+    paths += [folder / "pipeline" / "stages" / "tasks" / "findings.py"]
     sources = "".join(path.read_text("utf-8") for path in paths)
     made = set(re.findall(r'(?:FAULT|NOTE|severity|Severity\.FAULT|Severity\.NOTE), "([a-z-]+)"', sources))
     made |= set(re.findall(r'yield "([a-z-]+)", ', sources))
