@@ -229,6 +229,8 @@ class Documents:
         """Release the database. Everything acknowledged is on disk already."""
         with suppress(DBAPIError, HistoryError):
             with self._begun(at_once=False) as db:
+                if db.execute(select(layouts.c.layout)).scalar_one() != LAYOUT:
+                    raise HistoryError("its time goes on where it was moved to")
                 self._own_time.look(db, every_s=0)
                 self._own_time.move(db)
             self._own_time.kept()

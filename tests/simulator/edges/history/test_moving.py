@@ -261,6 +261,20 @@ def test_of_what_is_begun_while_a_history_moves_nothing_is_lost_or_begun_again(
         assert answer(documents, Begin(ORDERS, "new", "another", 1 << 40)) == UNKNOWN
 
 
+def test_a_program_that_closes_after_the_move_goes_on_with_the_new_place(route: Route) -> None:
+    """Else the time that it had seen was later than that of the new place, which looked as if it had been put back."""
+    source, target = route.new_source(), route.new_target()
+    passed_s = [0.0]
+    documents = Documents(source, None, lambda: 100.0, lambda: passed_s[0])
+    answer(documents, finish(1))
+    copy(source, target)
+    passed_s[0] = 60.0
+    assert isinstance(answer(documents, finish(2)), HistoryError)
+    documents.close()
+    with closing(Documents(target, None, lambda: 100.0, lambda: passed_s[0], seen=documents.seen)) as later:
+        assert answer(later, LookUp(ORDERS, "1")).entry is Entry.COMPLETED
+
+
 def test_mqproto_of_before_refuses_by_the_layout_whatever_tables_it_makes_first(route: Route) -> None:
     source, target = route.new_source(), route.new_target()
     opened(source).close()
