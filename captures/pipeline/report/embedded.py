@@ -29,18 +29,18 @@ VALUES: Final = {
 }
 OTHERS: Final = ("first", "route", "verdict", "steps", "findings", "marks", "security")
 FINDINGS_OF_ONE: Final = 12
-"""How many of one message at most."""
+"""The maximum number of findings for one message."""
 Word = Callable[[str | None], int | None]
 
 
 def embedded(facts: Facts) -> str:
-    """Each message a list of values in the order of `columns`; a text is its place in `words`, times are µs since 1970.
+    """Return JSON: each message is a list of values in the order of `columns`; a text is its place in `words`.
 
-    marks, security: what is to be seen of its security at a glance, each with its style, and in full; none of most.
-    styles: how each outcome is shown. called: what people call queues.
-    partial: whether there are more findings than those that messages have here.
+    Times are µs since 1970. marks, security: its security at a glance, each with a style, and in full; mostly empty.
+    styles: how each outcome is shown. called: the names that people use for queues.
+    partial: whether some findings of messages are left out here.
 
-    It may stand between script tags: no text in it can end them.
+    It may be put between script tags: no text in it can end them.
     """
     words: dict[str, int] = {}
 
@@ -86,7 +86,7 @@ def embedded(facts: Facts) -> str:
 
 
 def _sentence(said: Sentence, word: Word) -> list[int | None]:
-    """One value, or three if there is a duration in it."""
+    """Return one value, or three if the sentence contains a duration."""
     if said.ns is None:
         return [word(said.before + said.after)]
     return [word(said.before), said.ns // 1_000, word(said.after)]

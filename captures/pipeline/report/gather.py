@@ -1,4 +1,4 @@
-"""From tables to facts."""
+"""Gathers the facts of a report from the tables."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ select file, size_bytes, frames, first_ns, last_ns, damage, damage_offset from c
 
 
 def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
-    """Everything that a report says.
+    """Return all facts of a report.
 
     Args:
-        embedded_limit: up to how many messages, all of them can be looked up in the page.
+        embedded_limit: the page lets readers look up all messages if there are at most this many.
 
     Raises:
         TablesError: no captures were analysed into this folder.
@@ -82,7 +82,7 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
 
 
 def find(tables: Tables, sought: Sought, limit: int) -> list[tuple[dict[str, Any], Story]]:
-    """The histories of messages that have what is sought, `limit` at most, each with what happened to it."""
+    """Return the histories of messages that match a search, at most `limit`, each with its story."""
     with asked(tables) as connection:
         histories = named(connection, sought, limit)
         found = _told(tables, connection, histories, Places())
@@ -92,7 +92,7 @@ def find(tables: Tables, sought: Sought, limit: int) -> list[tuple[dict[str, Any
 def _told(
     tables: Tables, connection: DuckDBPyConnection, histories: list[dict[str, Any]], places: Places
 ) -> dict[str, Story]:
-    """What happened to some messages, by the message; and all that is wanted of `places` is found."""
+    """Return the stories of some messages, by message; this also finds every packet requested from `places`."""
     known = evidence(connection, tables.state.get("series", {}), histories, places)
     places.find(connection)
     [[ended_ns]] = connection.execute("select coalesce(max(last_ns), 0) from captures").fetchall()

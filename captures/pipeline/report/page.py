@@ -1,7 +1,7 @@
 """The report as one HTML file without network or other files; its only script is the search.
 
-`page.html.j2` is the page. Whatever it is given is escaped; besides, the page forbids its browser to run or load
-anything but what is named here by its digest.
+`page.html.j2` is the page. All values in it are escaped. The page also forbids its browser to run or load
+anything except the parts named here by their digests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HERE: Final = files("mqproto.captures.pipeline.report")
 
 
 def page(facts: Facts) -> str:
-    """The whole file. The same facts give the same text."""
+    """Return the whole file. The same facts give the same text."""
     style, script = (HERE.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
     return _environment().from_string(HERE.joinpath("page.html.j2").read_text("utf-8")).render(
         facts=facts,
@@ -54,7 +54,7 @@ def page(facts: Facts) -> str:
 
 
 def _environment() -> Environment:
-    """What the page is written in: Jinja, where every text is escaped."""
+    """Return Jinja's environment for the page, in which every text is escaped."""
     environment = Environment(
         autoescape=True,
         trim_blocks=True,
@@ -89,13 +89,13 @@ def _environment() -> Environment:
 
 
 def _harmless(value: Any, limit: int | None = TEXT_LIMIT) -> Any:
-    """Text as HTML; what is HTML already stays."""
+    """Return a text as harmless HTML; a value that is already HTML stays."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
     return do_mark_safe(escaped(value, limit)) if is_text else value
 
 
 def _joined(texts: Iterable[str], between: str = "") -> str:
-    """Texts in full, as HTML."""
+    """Return joined texts as HTML, none of them shortened."""
     return do_mark_safe(between.join(_harmless(each, None) for each in texts))
 
 
@@ -104,7 +104,7 @@ def _digest(text: str) -> str:
 
 
 def _slow(facts: Facts) -> list[tuple[int, str, Spell, dict[str, Iterable[str]]]]:
-    """All times in which something was slow, the longest first: how long, what it was, and what it is found by."""
+    """Return all slow times, the longest first: length, hop or queue, spell, and the search that finds them."""
     found = []
     rows: list[Queue | Hop] = [*facts.queues.queues, *facts.routes.hops]
     for each in rows:
@@ -115,7 +115,7 @@ def _slow(facts: Facts) -> list[tuple[int, str, Spell, dict[str, Iterable[str]]]
 
 
 def _once(verdicts: dict[str, int]) -> str:
-    """Whether each came exactly once, as far as the captures show."""
+    """Say whether each message came exactly once, as far as the captures show."""
     known, doubt = (verdicts.get(each, 0) for each in (Verdict.DUPLICATE, Verdict.IN_DOUBT))
     if not known + doubt:
         return "Exactly once: no copy of a message was seen to come to a queue manager that had it."

@@ -38,10 +38,10 @@ from mqproto.captures.pipeline.report.facts.words import (
 
 POINTS_LISTED: Final = 8
 LISTED_EACH: Final = 10
-"""How many queues and hops: those that are slowest, and those with most messages."""
+"""The number of queues and hops listed: the slowest ones, and as many with most messages."""
 LISTED: Final = 3
 BRIEFED: Final = 10
-"""How many of each list programs get."""
+"""The number of items from each list that programs get."""
 LISTS: Final = "stuck", "unknown", "failed", "slowest", "latest", "resent"
 BRIEF: Final = (
     *("message", "label", "outcome", "whereabouts", "route", "first_ns", "arrived_ns", "order_acked_ns"),
@@ -50,7 +50,7 @@ BRIEF: Final = (
 
 
 def lines(facts: Facts) -> Iterator[str]:
-    """Return the most important facts."""
+    """Yield the most important facts as lines."""
     captured, messages, judged = facts.captured, facts.messages, facts.judgments
     yield f"{counted(captured.files, 'capture')}, {size(captured.size_bytes)}, {captured.frames:,} frames"
     if captured.first_ns is not None and captured.last_ns is not None:
@@ -148,7 +148,7 @@ def _more(count: int, what: str, left_out: int) -> Iterator[str]:
 
 
 def _security(found: Security, in_all: int) -> Iterator[str]:
-    """Nothing where no message says anything of it."""
+    """Yield the lines about security; none if no message states anything about it."""
     if not found.is_there:
         return
     yield ""
@@ -213,7 +213,7 @@ def story(row: dict[str, Any], told: Story) -> Iterator[str]:
 
 
 def story_as_json(row: dict[str, Any], told: Story) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the story of one message for programs."""
     steps = [
         {
             "time_ns": step.time_ns,
@@ -228,7 +228,7 @@ def story_as_json(row: dict[str, Any], told: Story) -> dict[str, Any]:
 
 
 def as_json(facts: Facts) -> dict[str, Any]:
-    """The same for programs; times in ns since 1970."""
+    """Return the facts for programs; times in ns since 1970."""
     messages = facts.messages
     return {
         "captures": _some(facts.captured, "files size_bytes frames damaged first_ns last_ns"),
@@ -277,7 +277,7 @@ def _ends(of: Messages | Queue) -> dict[str, Any]:
 
 
 def _counts(found: Security) -> dict[str, Any]:
-    """With `weak`, how many messages rest on each weak hash and cipher."""
+    """Return the counts; `weak` has the number of messages that depend on each weak hash and cipher."""
     counts = asdict(found)
     for name in ("signatures", "ciphers"):
         counts[name] = counts[name][:BRIEFED]
@@ -285,7 +285,7 @@ def _counts(found: Security) -> dict[str, Any]:
 
 
 def _course(course: Course | None) -> dict[str, Any] | None:
-    """Over time: steps in which nothing began have no durations."""
+    """Return a course for programs; steps in which nothing began have no durations."""
     if course is None:
         return None
 

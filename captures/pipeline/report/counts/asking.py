@@ -1,6 +1,6 @@
 """Common parts of the report's SQL statements over the tables.
 
-A statement says itself in which order rows come: `place` is that of the table.
+A statement itself states the order of its rows: the column `place` gives the order of the table.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mqproto.captures.pipeline.tables.queries import connected
 from mqproto.captures.pipeline.tables.tables import Tables
 
 MEMORY: Final = "1GB"
-"""What does not fit goes to a folder for temporary files: strangers may write any number of names."""
+"""Data beyond this goes to a folder for temporary files: strangers may write any number of names."""
 THREADS: Final = 4
-"""At most: each holds a group of rows."""
+"""At most: each thread holds a group of rows."""
 FETCHED: Final = 4_096
 MACROS: Final = f"""
 create macro at_least_0(ns) as if(ns < 0, 0, ns);
@@ -86,7 +86,7 @@ def asked(tables: Tables) -> Iterator[DuckDBPyConnection]:
 
 
 def rows(connection: DuckDBPyConnection, sql: str, /, **values: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a statement as dictionaries; do not use the connection for others meanwhile."""
+    """Yield the rows of a statement as dictionaries; until they end, the connection takes no other statement."""
     found = connection.execute(sql, values)
     names = [column[0] for column in found.description]
     while some := found.fetchmany(FETCHED):
@@ -95,7 +95,7 @@ def rows(connection: DuckDBPyConnection, sql: str, /, **values: Any) -> Iterator
 
 
 def spreads(connection: DuckDBPyConnection, took: str, /, **values: Any) -> dict[int, Spread]:
-    """How long things took, by their numbers; of those that took something.
+    """Return, by the number of a thing, the spread of its durations; things without a duration are left out.
 
     Args:
         took: rows of `thing` and `took_ns`.
@@ -107,11 +107,11 @@ def spreads(connection: DuckDBPyConnection, took: str, /, **values: Any) -> dict
 def courses(
     connection: DuckDBPyConnection, steps: Steps, things: int, went: str, /, **values: Any
 ) -> list[tuple[Spread, Course]]:
-    """The same for each of some things, which are numbered from 0, and how that went over time.
+    """Return the spread of durations, and their course over time, for each of some things, numbered from 0.
 
     Args:
-        went: rows of `thing`, when it `began_ns`, how long it `took_ns` if that is known, whether it `waits` from then
-            on, and `until_ns` if that is over. What is outside of the steps is in the nearest.
+        went: rows of `thing`, with `began_ns`, `took_ns` if known, `waits` if it waits from then on, and `until_ns`
+            if that wait is over. Times outside the steps count in the nearest step.
     """
     values["steps"] = steps._asdict()
     _count(connection, f"select *, step_of(began_ns, $steps) as step from ({went})", values)

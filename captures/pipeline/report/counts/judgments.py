@@ -13,11 +13,11 @@ from mqproto.captures.pipeline.report.counts.places import Places
 from mqproto.captures.pipeline.report.facts.facts import Example, Found, Judgments, Place
 
 EXAMPLES: Final = 10
-"""How many of each code are shown."""
+"""The number of examples shown for each code."""
 LINKED: Final = 5_000
-"""How many at most are told about with the messages that they are about, where all messages can be looked up."""
+"""The maximum number of findings listed with their messages, if the page lets readers look up all messages."""
 OTHERS: Final = 4
-"""How many of the packets that a finding rests on are shown beside it."""
+"""The number of packets shown beside a finding as its evidence."""
 _FOUND: Final = """
 select severity, code, arg_min(coalesce(section, ''), place) as section, count(*) as count
 from findings group by severity, code order by severity <> 'fault', count(*) desc, code, min(place)
@@ -29,10 +29,10 @@ qualify row_number() over (partition by severity, code order by place) <= $kept 
 
 
 def judgments(connection: DuckDBPyConnection, kept: int = EXAMPLES) -> Judgments:
-    """All of it.
+    """Return the counts of all problems, with examples.
 
     Args:
-        kept: how many findings of each code at most.
+        kept: the maximum number of findings kept for each code.
     """
     found = {
         (row["severity"], row["code"]): Found(meaning=CODES.get(row["code"], ""), **row)
@@ -65,7 +65,7 @@ def look_up(judged: Judgments, places: Places) -> None:
 
 
 def complete(judged: Judgments, places: Places) -> None:
-    """Have what was found for them."""
+    """Fill in the packets that were found for the examples."""
     for example in _examples(judged):
         seen = None if example.row_id is None else places.row(example.series, example.row_id)
         if seen is not None:
@@ -81,6 +81,6 @@ def _examples(judged: Judgments) -> Iterator[Example]:
 
 
 def counts(connection: DuckDBPyConnection, table: str, column: str) -> dict[str, int]:
-    """How many rows have each text of a column, most first."""
+    """Return the number of rows for each text in a column, the most frequent first."""
     sql = f"select {column}, count(*) from {table} group by all order by count(*) desc, {column}"
     return dict(connection.execute(sql).fetchall())

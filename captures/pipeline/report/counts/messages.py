@@ -17,13 +17,13 @@ from mqproto.captures.pipeline.stages.messages.history_schema import HISTORIES
 from mqproto.captures.pipeline.tables.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
-"""How many messages at most can be looked up in the page; about 500 bytes each."""
+"""The maximum number of messages that the page lets readers look up, at about 500 bytes each."""
 HOPS_EACH: Final = 8
 ARRIVALS_EACH: Final = 20
-"""Nor does the page have them all if they have more hops than this each, or more arrivals: what it says for each has
-no other bound that is small."""
+"""The page holds all messages only if hops and arrivals are at most these multiples of its limit of messages: the text
+for each message has no other small bound."""
 KEPT: Final = 400
-"""How many at most of each list of messages: of more, the page has those alone."""
+"""The maximum length of each list of messages. If there are more messages, the page holds only these lists."""
 HISTORY: Final = ", ".join(
     name for name in HISTORIES.names if name not in ("hop_ns", "row_id", "number", "file_offset")
 )
@@ -45,7 +45,7 @@ _LISTS: Final = {
     "resent": "where resends > 0 order by resends desc",
 }
 _NAMED: Final = "(label = $text or message = $text or ends_with(message, chr(92) || $text))"
-"""What has a name as a whole, or an identifier that it ends."""
+"""The condition for messages whose label or identifier is the text, or whose identifier ends with it."""
 _PART: Final = "(contains(lower(label), lower($text)) or contains(lower(message), lower($text)))"
 _QUEUE: Final = f"""(contains(lower(queue), lower($queue))
     or queue in (select name from ({CALLED}) where contains(lower(called), lower($queue))))"""
@@ -55,7 +55,7 @@ _HOST: Final = "len(list_filter(route, lambda label: contains(lower(label), lowe
 def messages(
     tables: Tables, connection: DuckDBPyConnection, embedded_limit: int = EMBEDDED_LIMIT
 ) -> Messages:
-    """Everything about messages."""
+    """Return the outcomes of all messages, and the lists of the worst ones."""
     found = Messages(every=has_room(tables, embedded_limit))
     found.outcomes = counts(connection, "histories", "outcome")
     [[found.count, found.resends]] = connection.execute(
@@ -79,17 +79,17 @@ def messages(
 
 
 def has_room(tables: Tables, embedded_limit: int) -> bool:
-    """Whether the page has all messages."""
+    """Whether the page has room for all messages."""
     limits = {"histories": 1, "hops": HOPS_EACH, "duplicates": ARRIVALS_EACH}
     return all(tables.rows(name) <= each * embedded_limit for name, each in limits.items())
 
 
 class Sought(NamedTuple):
-    """The texts to search for in messages, in any case; an empty text matches all.
+    """The texts to search for in messages, in upper or lower case; an empty text matches all.
 
-    text: of label or identifier; those that have it as a whole, or an identifier that it ends, come alone if there
-        are any.
-    queue: of its format name, or of what people call it. host: of a queue manager on its way.
+    text: part of the label or identifier. If it is the whole label or identifier, or the end of an identifier, for
+        some messages, only these match.
+    queue: part of its format name, or of the name that people use. host: of a queue manager on the route.
     """
 
     text: str = ""
@@ -97,13 +97,13 @@ class Sought(NamedTuple):
     host: str = ""
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the search in words."""
         names = {"label or identifier": self.text, "queue": self.queue, "host": self.host}
         return ", ".join(f"{harmless(text)!r} in its {name}" for name, text in names.items() if text)
 
 
 def named(connection: DuckDBPyConnection, sought: Sought, limit: int) -> list[dict[str, Any]]:
-    """The histories of messages that have what is sought, `limit` at most, in the order of the table."""
+    """Return the histories of messages that match a search, at most `limit`, in the order of the table."""
     # What is typed in a shell may be no text.
     values = {
         name: text.encode("utf-8", "replace").decode() for name, text in sought._asdict().items() if text

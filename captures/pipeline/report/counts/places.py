@@ -1,4 +1,4 @@
-"""Where packets are: those that messages and findings lead to, all found in one pass over the table of packets."""
+"""The places of packets that messages and findings refer to, all found in one pass over the table of packets."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from seen semi join wanted using (series, row_id) order by place
 class Seen(NamedTuple):
     """A packet.
 
-    time_ns: by the reference clock. captured_ns: by that of its capture point.
-    message: the identifier of what it carries, if that is a message.
-    journal_negative: whether that is to be kept as a dead letter if it fails.  [MS-MQMQ] 2.2.19.2
-    secured: what it says about its security, if it says something.
+    time_ns: by the reference clock. captured_ns: by the clock of its capture point.
+    message: the identifier of the message that it carries, if any.
+    journal_negative: whether that message goes to a dead-letter queue if it fails.  [MS-MQMQ] 2.2.19.2
+    secured: its security fields, if it has any.
     """
 
     place: Place
@@ -55,7 +55,7 @@ class Seen(NamedTuple):
 
 
 class Places:
-    """Packets that were asked for, each by what leads to it; first all are asked for, then found, then looked up."""
+    """Packets, each with what refers to it: callers request all of them, search once, then look each one up."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], Seen | None] = {}
@@ -63,15 +63,15 @@ class Places:
         self._acknowledgments: dict[tuple[str, str | None, int], Seen | None] = {}
 
     def want_row(self, series: str, row_id: int) -> None:
-        """A row of the table, which bytes that are not packet have as well."""
+        """Request the packet in a row of the table; bytes that form no packet have rows too."""
         self._rows[series, row_id] = None
 
     def want_packet(self, series: str, number: int) -> None:
-        """A packet of a series."""
+        """Request a packet of a series by its number."""
         self._numbers[series, number] = None
 
     def want_acknowledgment(self, about: str, class_name: str | None, time_ns: int) -> None:
-        """An OrderAck of a sequence, or an acknowledgment of a message; by the reference clock."""
+        """Request an OrderAck of a sequence, or an acknowledgment of a message, by its time on the reference clock."""
         self._acknowledgments[about, class_name, time_ns] = None
 
     def row(self, series: str, row_id: int) -> Seen | None:
@@ -83,11 +83,11 @@ class Places:
         return self._numbers.get((series, number))
 
     def acknowledgment(self, about: str, class_name: str | None, time_ns: int) -> Seen | None:
-        """What was wanted by what it is about; of several at one time, the first."""
+        """Return a requested acknowledgment of a sequence or message; if several have the same time, the first."""
         return self._acknowledgments.get((about, class_name, time_ns))
 
     def find(self, connection: DuckDBPyConnection) -> None:
-        """Look for all that is wanted."""
+        """Find all requested packets."""
         if not (self._rows or self._numbers or self._acknowledgments):
             return
         wanted = {
@@ -117,7 +117,7 @@ class Places:
 
 
 def _about(row: dict[str, Any]) -> str:
-    """What an acknowledgment is about: a sequence, or a message by its identifier; empty for other packets."""
+    """Return the subject of an acknowledgment, a sequence or a message's identifier; empty for other packets."""
     if row["kind"] == Kind.ADMIN_ACK and row["correlation"] is not None:
         return identifier_text(*subject_of(row["correlation"]))
     return row["ack_sequence" if row["kind"] == Kind.ORDER_ACK else "ack_message"] or ""

@@ -22,7 +22,7 @@ select series, connection, interface, {", ".join(_ENDS)}, from_start, ending, da
 from streams where packet_count > 0 or source_port = {MSMQ_PORT} or destination_port = {MSMQ_PORT}
 order by max(place) over (partition by series, connection), place
 """
-"""Those of one connection come one after the other."""
+"""The streams of one connection are adjacent."""
 _FRAMES: Final = """
 select series, frames, cut_frames, untimed_frames, back_ns from captures order by place
 """
@@ -30,9 +30,9 @@ Row = dict[str, Any]
 
 
 def quality(connection: DuckDBPyConnection) -> Points:
-    """All capture points: those with streams of MSMQ, and the only one of a series without.
+    """Return all capture points: those with MSMQ streams, and the only point of a series without any.
 
-    Frames are those of all files in which it is: the table of captures does not tell them apart by interface.
+    A point's frames are those of all its files: the table of captures does not count them by interface.
     """
     points = Points()
     found: dict[str, set[str]] = {}
@@ -83,7 +83,7 @@ def _add_frames(points: Points, connection: DuckDBPyConnection, found: dict[str,
 
 
 def _add_clocks(points: Points, connection: DuckDBPyConnection) -> None:
-    """Where two points saw MSMQ, their clocks were compared."""
+    """Add the offsets of clocks; points are compared where two of them saw MSMQ."""
     for point in points.found.values():
         point.compared = len(points.found) > 1 and point.connections > 0
     for row in rows(connection, "select * from clocks order by place"):
@@ -100,7 +100,7 @@ def _add_clocks(points: Points, connection: DuckDBPyConnection) -> None:
 
 
 def _shorten(points: Points, found: dict[str, set[str]]) -> None:
-    """A series is called as its file, unless another is, too; and the only point of a series as that is."""
+    """Call a series by its file's name if that is unique, and a series' only point by the series' name."""
     files = Counter(os.path.basename(series) for series in found)
     short = {}
     for series, names in found.items():
@@ -120,5 +120,5 @@ def _name(series: str, interface: int) -> str:
 
 
 def _lacking(point: Point) -> tuple[int, int, int, str]:
-    """Those that lack most come first."""
+    """Return a sort key that puts the points with most losses first."""
     return -point.missing_bytes, -point.cut_frames, -point.one_sided, point.name

@@ -1,4 +1,4 @@
-"""The queues of messages: delays, messages under way, and their course over time."""
+"""The queues of messages: delays, messages under way, and how both changed over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD
 from mqproto.captures.pipeline.report.facts.overtime import Steps
 
 QUEUES_LIMIT: Final = 500
-"""As many queues have a row that most messages went to, and as many whose slowest message took longest."""
+"""The table has rows for this many queues with most messages, and this many with the slowest messages."""
 HOSTS_EACH: Final = 32
 _WENT: Final = f"""
 create or replace temp view went as
@@ -49,7 +49,7 @@ from (
 ) join relations on relations.row_id = first.row_id and relations.series = first.series
 where queue_name <> '' group by name
 """
-"""What people call queues, as it stands with the first packet to each."""
+"""The names that people use for queues, as given in the first packet to each queue."""
 _QUEUES: Final = f"""
 select name, coalesce(called, '') as called, messages, resends, ended, failed, oldest_ns
 from chosen left join ({CALLED}) using (name) order by thing
@@ -74,7 +74,7 @@ from went join chosen using (name)
 
 
 def queues(connection: DuckDBPyConnection, steps: Steps, ended_ns: int) -> Queues:
-    """All queues that have a row.
+    """Return all queues that have a row.
 
     Args:
         ended_ns: when the captures ended.

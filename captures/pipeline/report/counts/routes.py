@@ -11,8 +11,8 @@ from mqproto.captures.pipeline.report.facts.facts import Hop, Resender, Routes
 from mqproto.captures.pipeline.report.facts.overtime import Steps
 
 HOPS_LIMIT: Final = 500
-"""As many hops have a row that most messages crossed, as many whose slowest message waited longest, and as many whose
-slowest answer took longest: more than most estates have, but not than somebody can make up."""
+"""The table has rows for this many hops with most messages, this many with the longest waits, and this many with the
+slowest answers: more than most estates have, but a limit for traffic that somebody forged."""
 RESENDERS_LIMIT: Final = 50
 _CHOSEN: Final = """
 create or replace temp table chosen as
@@ -54,7 +54,7 @@ from hops group by coalesce(from_key, '') having sum(copies - 1) > 0 order by su
 
 
 def routes(connection: DuckDBPyConnection, steps: Steps) -> Routes:
-    """Return who sends to whom, how fast, and its course over time."""
+    """Return the hops between queue managers, their speed, and how it changed over time."""
     connection.execute(_CHOSEN, {"limit": HOPS_LIMIT})
     hops = [Hop(**row) for row in rows(connection, _HOPS)]
     every = [courses(connection, steps, len(hops), each) for each in (_WAITED, _ANSWERED)]

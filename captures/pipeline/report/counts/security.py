@@ -1,4 +1,4 @@
-"""Who signed and encrypted which messages, and what keys prove.
+"""Which messages are signed and encrypted, by whom, and what keys prove.
 
 A message crosses several hops, and may be sent again: it counts once, by the packet that HISTORIES names as its first.
 """
@@ -14,7 +14,7 @@ from mqproto.captures.pipeline.report.counts.places import Places
 from mqproto.captures.pipeline.report.facts.security import Alike, Secured, Security
 
 SORTS_KEPT: Final = 10_000
-"""How many sorts of messages are told apart: strangers may make any number of certificates."""
+"""The maximum number of message kinds that are counted apart: strangers may make any number of certificates."""
 _PACKETS: Final = """
 create or replace temp view said as
 select *, exists (
@@ -48,11 +48,11 @@ select * exclude (place), sum(messages) over () as every from alike
 order by holds is not false, messages desc, algorithm, coalesce(sender_id, ''), coalesce(words, ''), place
 limit $limit
 """
-"""What fails first, then what most messages have."""
+"""Kinds of messages: first those that fail, then those with most messages."""
 
 
 def security(connection: DuckDBPyConnection) -> Security:
-    """All of it."""
+    """Return all counts of protected messages."""
     connection.execute(_PACKETS)
     [counts], [others] = rows(connection, _COUNTS), rows(connection, _ALTERED)
     found = Security(**counts, **others)
@@ -66,10 +66,10 @@ def security(connection: DuckDBPyConnection) -> Security:
 
 
 def secured(hops: list[dict[str, Any]], places: Places) -> Secured | None:
-    """Return the claims of a message on its first hop, and whether any signature does not hold.
+    """Return the security claims of a message on its first hop, and whether any of its signatures is invalid.
 
     Args:
-        hops: of it, as HOPS has them, in their order.
+        hops: the message's rows of HOPS, in their order.
     """
     said: Secured | None = None
     for hop in hops:

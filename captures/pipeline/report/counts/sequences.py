@@ -13,9 +13,9 @@ from mqproto.captures.pipeline.stages.sequences.sequence_schema import GAPS, SEQ
 
 SHOWN: Final = 12
 SHOWN_WHOLE: Final = 6
-"""If none of them has a gap, fewer do."""
+"""The number of sequences shown if none of them has a gap."""
 GAPS_SHOWN: Final = 200
-"""Of each of them."""
+"""The maximum number of gaps shown for each sequence."""
 _KEY: Final = ("series", "source_manager", "sequence")
 _HOP: Final = (*_KEY, "from_key", "to_key")
 _COUNTS: Final = """
@@ -37,7 +37,7 @@ select {", ".join(_KEY)}, queue from sequences where sequence in (select unnest(
 
 
 def sequences(connection: DuckDBPyConnection, labels: dict[str, str]) -> Sequences:
-    """How many there are, and those most worth a look.
+    """Return the number of sequences, and those most worth a look.
 
     Args:
         labels: of queue managers, by their keys.

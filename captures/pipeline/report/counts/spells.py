@@ -1,4 +1,4 @@
-"""What happened to connections during slow times: a reset, a node without connections, or nothing."""
+"""Events on connections during slow times: a reset, a node without connections, or nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqproto.captures.pipeline.report.facts.facts import Course, Queues, Routes,
 from mqproto.captures.pipeline.report.facts.overtime import slow_level_ns
 
 SLOTS: Final = 256
-"""Into so many parts a spell is divided, to see when a node has no connection."""
+"""A spell is divided into this many slots, to see when a node has no connection."""
 _USED: Final = """
 with asked as (select unnest($asked::struct(
     number bigint, key varchar, other varchar, from_ns bigint, until_ns bigint, slot_ns bigint)[], recursive := true)
@@ -40,7 +40,7 @@ with asked as (select unnest($asked::struct(
 select number, bool_or(reset) as reset, greatest(max(lacked), $slots - max(high)) * max(slot_ns) as lacked_ns
 from lacking group by number order by number
 """
-"""By the spell, for how long at most none of its connections was used: each is from the slot `low` to before `high`."""
+"""For each spell, the longest time without a connection in use; a connection is in use from `low` to before `high`."""
 
 
 def look_at_spells(connection: DuckDBPyConnection, routes: Routes, queues: Queues, ended_ns: int) -> None:
@@ -62,7 +62,7 @@ def look_at_spells(connection: DuckDBPyConnection, routes: Routes, queues: Queue
 
 
 def _asked(routes: Routes, queues: Queues) -> Iterator[tuple[Course, Spell, str, str, str | None]]:
-    """Each spell with the node whose connections it needs, or the two ends of these; and what it is called."""
+    """Yield each spell with the node whose connections it needs, or both ends of its hop; and a name for these."""
     keys: dict[str, list[str]] = {}
     for key, label in routes.labels.items():
         keys.setdefault(label, []).append(key)
@@ -82,7 +82,7 @@ def _spells(course: Course | None) -> Iterator[tuple[Course, Spell]]:
 
 
 def _span(course: Course, spell: Spell, ended_ns: int) -> dict[str, Any]:
-    """From when to when connections are looked at, and how long a slot of that is."""
+    """Return the time in which connections are examined, and the length of its slots."""
     # What is slow in a step may have waited since the one before it, and what began in it went on beyond its end.
     from_ns = spell.from_ns - course.step_ns
     steps = slice(_step_of(course, spell.from_ns), _step_of(course, spell.until_ns))

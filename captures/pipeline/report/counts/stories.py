@@ -1,4 +1,4 @@
-"""What happened to a message, step by step, each with the frame that shows it."""
+"""The story of a message, step by step, each with the frame that shows it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from mqproto.edge.exactlyonce import Verdict
 from mqproto.wire import MessageClass
 
 COPIES_TOLD: Final = 8
-"""How many arrivals of a message at one queue manager are told one by one."""
+"""The maximum number of a message's arrivals at one queue manager that are told one by one."""
 GAPS_KEPT: Final = 100
-"""How many gaps of one sequence on its way to one queue manager are looked at."""
+"""The maximum number of gaps examined in one sequence on its way to one queue manager."""
 GAPS_TOLD: Final = 4
 _ARRIVAL: Final = ("message", "to_key", "series", "row_id", "number", "verdict", "reason")
 HOPS_OF_ONE: Final = 64
-"""How many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""
+"""The maximum number of hops kept for one message; MSMQ ends a message after 15 hops, or 29 if configured so."""
 _HOP: Final = tuple(name for name in HOPS.names if name not in ("file_offset", "hop_count"))
 _GAP: Final = ("series", "source_manager", "sequence", "to_key")
 _AS: Final = {
@@ -44,13 +44,13 @@ Row = dict[str, Any]
 class Evidence:
     """Further rows about some messages.
 
-    histories, ways: as HISTORIES has them, and HOPS, by the message.
-    arrivals: by message and receiver, as DUPLICATES has them; of those on its way alone, as of gaps.
+    histories, ways: rows of HISTORIES and HOPS, by message.
+    arrivals: rows of DUPLICATES by message and receiver, only for arrivals on the message's way; gaps likewise.
     answers: by series and row, the number of the packet that first answered for it.
-    gaps: by _GAP, as GAPS has them.
-    came: of messages that gaps lack, by series, source, sequence and number: when they came to their destination. What
-        is cut may not have shown its number by then.
-    lossy: the series that lack something: what was not seen in them may have been there all the same.
+    gaps: rows of GAPS, as selected by _GAP.
+    came: by series, source, sequence and number, when messages missing in gaps reached their destination. A cut
+        packet may not have shown its number by then.
+    lossy: the series with losses: messages that were not seen there may still have existed.
     """
 
     histories: list[Row]
@@ -69,10 +69,10 @@ class Evidence:
 def evidence(
     connection: DuckDBPyConnection, known: dict[str, Any], histories: list[Row], places: Places
 ) -> Evidence:
-    """Look for it, and ask for the packets that it leads to.
+    """Return the further rows about some messages, and request the packets that they refer to.
 
     Args:
-        known: of the series, what the runs know that read them.
+        known: by series, the state left by the runs that read it.
     """
     ways = _ways_of(connection, [row["message"] for row in histories])
     found = Evidence(histories, ways, lossy=lossy_series(connection, known))
@@ -104,7 +104,7 @@ def evidence(
 
 
 def _find_what_came(connection: DuckDBPyConnection, found: Evidence) -> None:
-    """When the messages came to their destination that gaps lack."""
+    """Find when the messages that gaps lack reached their destination."""
     lacking: dict[tuple[str, ...], BoundedRanges] = {}
     for key, gaps in found.gaps.items():
         for gap in gaps:
@@ -117,10 +117,10 @@ def _find_what_came(connection: DuckDBPyConnection, found: Evidence) -> None:
 
 
 def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[str, Story]]:
-    """Return the stories of messages by their keys.
+    """Yield the messages' stories by their keys.
 
     Args:
-        places: all that was asked for was looked for.
+        places: where the requested packets have been found.
         ended_ns: when the captures ended.
     """
     for row in found.histories:
@@ -143,7 +143,7 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
 
 
 def lossy_series(connection: DuckDBPyConnection, known: dict[str, Any]) -> frozenset[str]:
-    """The series that lack something: as the run that read them found, or the beginning of a connection."""
+    """Return the series with losses: as found by the run that read them, or shown by the beginning of a connection."""
     headless = connection.execute("select distinct series from sessions where not begun").fetchall()
     return frozenset(
         {name for name, each in known.items() if each.get("is_lossy")} | {name for (name,) in headless}
@@ -153,7 +153,7 @@ def lossy_series(connection: DuckDBPyConnection, known: dict[str, Any]) -> froze
 def _with_one_of(
     connection: DuckDBPyConnection, table: str, column: str, wanted: Iterable[str], columns: Iterable[str]
 ) -> Iterator[Row]:
-    """The rows of a table that have one of these texts in a column, in their order."""
+    """Yield the rows of a table, in their order, that have one of these texts in a column."""
     sql = f"""
         select {", ".join(columns)} from {table}
         where {column} in (select unnest($wanted::varchar[])) order by place"""
@@ -161,7 +161,7 @@ def _with_one_of(
 
 
 def _ways_of(connection: DuckDBPyConnection, wanted: list[str]) -> dict[str, list[Row]]:
-    """By the message, its hops in order."""
+    """Return the hops of each message in order."""
     found: dict[str, list[Row]] = {message: [] for message in wanted}
     for row in _with_one_of(connection, "hops", "message", wanted, _HOP):
         if len(found[row["message"]]) < HOPS_OF_ONE:
@@ -186,7 +186,7 @@ def _answers(
 
 
 def _acknowledgments(row: Row) -> Iterator[tuple[str, tuple[str, str, int]]]:
-    """What acknowledgments of a message said, and what `Places` knows them by."""
+    """Yield each acknowledgment's statement about a message, with the key under which `Places` has its packet."""
     message = row["message"]
     if row["order_acked_ns"] is not None and row["sequence"]:
         text = "its source got the OrderAck" if row["order_ack_at_source"] else "an OrderAck for it was seen"
@@ -198,7 +198,7 @@ def _acknowledgments(row: Row) -> Iterator[tuple[str, tuple[str, str, int]]]:
 
 
 def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> Iterator[Step]:
-    """Each hop, each further copy, and when the receiver first answered."""
+    """Yield a step for each hop, each further copy, and the receiver's first answer."""
     told = {(hop["series"], hop["number"]) for hop in hops}
     for hop in hops:
         ends = f"from {hop['from_label']} to {hop['to_label']}"
@@ -232,7 +232,7 @@ def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> It
 
 
 def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> Place | None:
-    """The packet by which a receiver answered at that time."""
+    """Return the packet by which a receiver answered at that time."""
     for arrival in arrivals:
         number = found.answers[arrival["series"], arrival["row_id"]]
         seen = None if number is None else places.packet(arrival["series"], number)
@@ -242,11 +242,11 @@ def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> P
 
 
 def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
-    """Its destination, and the gaps because of which that had to hold it.  [MS-MQQB] 3.1.5.8.6
+    """Return the destination of a message, and the gaps that made the destination hold it.  [MS-MQQB] 3.1.5.8.6
 
-    An OrderAck, or a FinalAck of a later message, says that all before the message has come, whether that was seen or
-    not: what was not, held nothing up in the end. Connections that lack something are read later than others: a gap was
-    open by the order of times, and by that of packets too.
+    An OrderAck, or a FinalAck of a later message, proves that all earlier messages have arrived, seen or not: the
+    unseen ones held nothing up in the end. Connections with losses are read later than others, so a gap counts only
+    if it was open both by the order of times and by that of packets.
     """
     is_acked = row["order_acked_ns"] is not None or row.get("covered_ns") is not None
     arrived_ns, number = row["arrived_ns"], row["sequence_number"]
@@ -267,7 +267,7 @@ def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
 
 
 def _had_come(gap: Row, came: dict[int, int], by_ns: int) -> bool:
-    """Whether all that a gap lacks had come by then all the same, as messages that were cut before their numbers."""
+    """Whether all messages that a gap lacks had in fact arrived by then, such as messages cut before their numbers."""
     first, last = gap["first_number"], gap["last_number"]
     return last - first < len(came) and all(
         number in came and came[number] <= by_ns for number in range(first, last + 1)
@@ -302,7 +302,7 @@ def _numbers(gaps: list[Row]) -> str:
 
 
 def _all(gaps: list[Row]) -> str:
-    """Of several numbers some may have come: a gap is one until nothing of it is missing."""
+    """Return " all" for several numbers: some of these may have arrived, and the gap is still open."""
     return "" if len(gaps) == 1 and gaps[0]["first_number"] == gaps[0]["last_number"] else " all"
 
 
@@ -313,7 +313,7 @@ def _place(seen: Seen | None) -> Place | None:
 def _verdict(
     row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int, *, is_lossy: bool
 ) -> Sentence:
-    """What became of it. Of captures that lack something it is said what was seen, and not what was not there."""
+    """Return the outcome in words. For captures with losses it states only what was seen, not what was absent."""
     where = row["whereabouts"]
     came = f"It came to its destination, {where}"
     after = Sentence(came)
@@ -347,7 +347,7 @@ def _verdict(
 
 
 def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
-    """Where a message is that was not seen to end; or was last seen, where the captures cannot tell."""
+    """Return where a message is that was not seen to end, or where it was last seen if the captures cannot tell."""
     where, lost = row["whereabouts"], ""
     if row["outcome"] == Outcome.NOT_KNOWN:
         lost = f" Whether it went on, the captures cannot say: {row['reason']}."
@@ -378,7 +378,7 @@ def _until(text: str, ns: int, lost: str) -> tuple[str, int | None, str]:
 
 
 def _grave(row: Row, hops: list[Row], places: Places) -> str:
-    """Where a message that failed is, by what it asked for.  [MS-MQMQ] 2.2.19.2"""
+    """Return where a failed message is, according to its own settings.  [MS-MQMQ] 2.2.19.2"""
     seen = places.packet(hops[0]["series"], hops[0]["number"]) if hops else None
     if seen is None:
         return ""

@@ -26,7 +26,7 @@ from packets group by all
 
 
 def traffic(connection: DuckDBPyConnection, captured: Captured) -> Traffic | None:
-    """Packets over time; None if there are none."""
+    """Return the packets over time; None if there are none."""
     if captured.first_ns is None or captured.last_ns is None:
         return None
     steps = steps_of(captured)

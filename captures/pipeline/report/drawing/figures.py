@@ -1,7 +1,7 @@
 """Draws facts as pictures in the colours of the page; each has a description in words.
 
-Bars over time: packets of each sort, and bytes. Lines over time: how long it took to a queue or over a hop, and how
-many waited. A histogram: how long messages took from end to end.
+Bars over time: packets of each sort, and bytes. Lines over time: delays to a queue or over a hop, and the
+number of waiting messages. A histogram: how long messages took from end to end.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from mqproto.captures.pipeline.report.facts.words import about, harmless, size, 
 
 COURSES_DRAWN: Final = 4
 LEAST_NS: Final = 1_000
-"""What took less is drawn as this, since 0 has no place on a logarithmic axis."""
+"""Shorter durations are drawn as this one, since 0 has no place on a logarithmic axis."""
 DECADES: Final = 2
-"""A logarithmic axis is never shorter than that: or small differences would look large."""
+"""The shortest length of a logarithmic axis, in decades: on a shorter one, small differences would look large."""
 LEFT: Final = 68
-"""What the texts of marks take, beside which all is drawn."""
+"""The width of the axis labels, to the left of the drawing."""
 ACROSS: Final = WIDTH - LEFT - 8
 ROW: Final = Canvas(0, 2, 240, 36)
-"""A course in a row of a table, and below it how many waited."""
+"""The place of a course in a table row, above its count of waiting messages."""
 ROW_WAITING: Final = Canvas(0, 42, 240, 16)
 TIMES_NS: Final = [
     *(10**power for power in range(3, 11)),
@@ -63,7 +63,7 @@ class Figure:
 
 
 def traffic_figures(traffic: Traffic) -> Iterator[Figure]:
-    """Packets of each sort over time, and bytes of all."""
+    """Yield two charts: packets of each sort over time, and bytes of all packets."""
     step = duration(traffic.step_ns)
     for sort, counts in traffic.packets.items():
         yield _bars(
@@ -86,7 +86,7 @@ def _bars(title: str, unit: str, counts: list[int], traffic: Traffic, text: Call
 
 
 def _clock(first_ns: int, span_ns: int) -> tuple[list[Tick], str]:
-    """Marks of a time since something, where clocks have them; and since when."""
+    """Return the marks of a time axis at round times since a beginning, and its caption with that beginning."""
     step_ns = nice_step_ns(span_ns // 5 + 1)
     places = range(0, span_ns + 1, step_ns)
     ticks = [Tick(place / span_ns, duration(place) if place else "0") for place in places]
@@ -94,9 +94,9 @@ def _clock(first_ns: int, span_ns: int) -> tuple[list[Tick], str]:
 
 
 class _Scale:
-    """A logarithmic one that has room for all of some durations.
+    """A logarithmic scale with room for some durations.
 
-    at: the part of it at which a duration is.
+    at: the fraction of the scale at which a duration is.
     """
 
     def __init__(self, found_ns: Iterable[int]) -> None:
@@ -109,13 +109,13 @@ class _Scale:
         return (math.log10(max(ns, LEAST_NS)) - self._low) / self._span
 
     def ticks(self, limit: int) -> list[Tick]:
-        """Marks at times that people know; each second or third alone where there are too many."""
+        """Return marks at round durations; only every second or third one if there are more than `limit`."""
         found = [Tick(self.at(ns), duration(ns)) for ns in TIMES_NS if 0 <= self.at(ns) <= 1]
         return found[:: -(-len(found) // limit)] if found else []
 
 
 def latency_figures(messages: Messages) -> Iterator[Figure]:
-    """How many messages took how long, from end to end."""
+    """Yield histograms of how long messages took from end to end."""
     for what, spread in ((TO_DESTINATION, messages.arrived), (TO_ORDER_ACK, messages.confirmed)):
         if spread.count:
             yield _histogram(what, spread)
@@ -153,7 +153,7 @@ def _histogram(what: str, spread: Spread) -> Figure:
 
 
 def course_figures(rows: Sequence[Hop | Queue], waiting: str) -> Iterator[Figure]:
-    """How long the first of some things took, and how many waited, over time.
+    """Yield a chart for each of the first hops or queues: delays, and the number of waiting messages, over time.
 
     Args:
         rows: those most worth a look first.
@@ -203,6 +203,6 @@ def _drawn(course: Course, canvas: Canvas, below: Canvas) -> Iterator[SvgElement
 
 
 def sparkline(course: Course, waiting: str) -> str:
-    """The same so small that it has room in a row of a table."""
+    """Return a course as a picture small enough for a table row."""
     said = harmless("; ".join(spoken(course, waiting)), limit=None)
     return picture("course", 240, 60, said, _drawn(course, ROW, ROW_WAITING))

@@ -20,22 +20,22 @@ HOPS_DRAWN: Final = 24
 LABEL_LIMIT: Final = 28
 SHEET: Final = Sheet(width=720, edge=24, side=150, row=86, dense_row=62, column=285)
 PARTS: Final = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)
-"""Where along its arrow a text may stand, the best first."""
+"""The places along an arrow where a text may stand, the best first."""
 NEAR: Final = 5
 POINTS: Final = 40
-"""How many pieces an arrow has."""
+"""The number of line segments in an arrow."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrow:
-    """A hop on the map, by the points of its curve, from the one box to the other."""
+    """A hop on the map: the points of its curve from one box to the other."""
 
     hop: Hop
     curve: Sequence[Point]
 
 
 def drawn_hops(routes: Routes) -> list[Hop]:
-    """Those that the map has: the slowest, and those that most messages crossed, as long as their ends are few."""
+    """Return the hops on the map: the slowest ones and those with most messages, as long as their ends are few."""
     between = [hop for hop in routes.hops if hop.from_key != hop.to_key]
     worth = worth_a_look(between, HOPS_DRAWN)
     ends: set[str] = set()
@@ -49,7 +49,7 @@ def drawn_hops(routes: Routes) -> list[Hop]:
 
 
 def map_figure(routes: Routes) -> Figure | None:
-    """Each hop with how many messages crossed it, how fast, and how long they waited, or how soon it was answered."""
+    """Draw each hop with its number of messages, its speed, and how long messages waited or answers took."""
     hops = drawn_hops(routes)
     if not hops:
         return None
@@ -78,13 +78,13 @@ def _node(room: Room, name: list[str]) -> SvgElement:
 
 
 def _lines(room: Room, texts: list[str]) -> Iterator[SvgElement]:
-    """Texts below each other, in the middle."""
+    """Yield centred lines of text, one below the other."""
     top = room.y + 4 - LINE * (len(texts) - 1) / 2
     yield from (label(room.x, top + LINE * row, text, "middle") for row, text in enumerate(texts))
 
 
 def _shortened(label: str) -> str:
-    """A label with a length that a box has room for."""
+    """Return a label, shortened to fit into a box."""
     shown = harmless(label)
     return shown if len(shown) <= LABEL_LIMIT else f"{shown[: LABEL_LIMIT - 1]}…"
 
@@ -110,9 +110,9 @@ def _arrow(arrow: _Arrow, width: float) -> Iterator[SvgElement]:
 
 
 def _texts(arrows: list[_Arrow], taken: list[Room], height: float) -> Iterator[SvgElement]:
-    """As much beside each arrow as has room, which touches no box and no other text; nothing where there is none.
+    """Yield, beside each arrow, the longest text that touches no box and no other text; nothing if none fits.
 
-    A text had rather cover its own arrow than others, lest it seems to speak of another.
+    A text should cover its own arrow rather than others, because readers take it to describe what it covers.
     """
     for arrow in arrows:
         others = [point for other in arrows if other is not arrow for point in other.curve]
@@ -132,7 +132,7 @@ def _texts(arrows: list[_Arrow], taken: list[Room], height: float) -> Iterator[S
 
 
 def _spots(arrow: _Arrow, wide: float, high: float) -> Iterator[Point]:
-    """Where the middle of a text may be: beside points along an arrow, on either side."""
+    """Yield possible centres of a text: beside points along an arrow, on either side."""
     last = len(arrow.curve) - 1
     (x, y), (to_x, to_y) = arrow.curve[0], arrow.curve[-1]
     length = math.dist((x, y), (to_x, to_y)) or 1
@@ -156,6 +156,6 @@ def _said(hop: Hop) -> list[str]:
 
 
 def _variants(hop: Hop) -> list[list[str]]:
-    """What an arrow may say, line by line: all of it first, then less."""
+    """Return the possible texts for an arrow as lists of lines, the longest first."""
     said = _said(hop)
     return [[", ".join(said[:2]), *said[2:]], said, said[:1], [f"{hop.messages:,}"]]

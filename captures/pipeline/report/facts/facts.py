@@ -13,9 +13,9 @@ from mqproto.captures.points import Point
 
 TO_DESTINATION: Final = "source to destination"
 TO_ORDER_ACK: Final = "source to OrderAck"
-"""What took so long, of a message: from the first frame in which it leaves its source."""
+"""The durations of messages from the first frame in which each leaves its source until its OrderAck."""
 SLOW_SHARE: Final = 0.95
-"""By what so many of all took at most is said how slow something is: one that was lost does not make all slow."""
+"""The quantile that measures slowness: with it, one lost message does not make everything slow."""
 
 
 @dataclass(slots=True)
@@ -23,8 +23,8 @@ class Captured:
     """The captures that were read.
 
     shown: the first files, as CAPTURES has them.
-    reasons: what other frames are.
-    damaged: how many are not captures, or are not whole.
+    reasons: counts of other frames, by their kind.
+    damaged: the number of files that are not captures, or are incomplete.
     first_ns, last_ns: of all frames; None if there is none.
     """
 
@@ -47,8 +47,8 @@ class Traffic:
     """Packets over time, in steps of equal length.
 
     first_ns: where the first step begins.
-    packets: of each sort, how many in each step. size_bytes: of all packets.
-    kinds: of each kind, how many in all.
+    packets: for each sort, the number in each step. size_bytes: of all packets.
+    kinds: the total for each kind.
     """
 
     first_ns: int
@@ -62,11 +62,11 @@ class Traffic:
 class Course:
     """Durations and waiting messages over time, in steps of equal length.
 
-    counts: how many began in each step. half_ns, slow_ns, most_ns: what half of these took at most, 95 % of them, and
-        all; 0 where there are none.
-    waiting: how many were waiting at the end of each step.
-    usual_ns: what a quarter of all took at most.
-    spells: all times in which it was slow, the longest first.
+    counts: the number of messages that began in each step. half_ns, slow_ns, most_ns: the median, the 95th percentile
+        and the maximum of their durations; 0 where there are none.
+    waiting: the number of messages waiting at the end of each step.
+    usual_ns: the lower quartile of all durations.
+    spells: all slow times, the longest first.
     """
 
     first_ns: int
@@ -81,22 +81,22 @@ class Course:
 
     @staticmethod
     def of_steps(first_ns: int, step_ns: int, length: int) -> Course:
-        """Return an empty one."""
+        """Return an empty course."""
         counts, half_ns, slow_ns, most_ns, waiting = ([0] * length for _ in range(5))
         return Course(first_ns, step_ns, counts, half_ns, slow_ns, most_ns, waiting)
 
     def begins_ns(self, step: int) -> int:
-        """When a step begins."""
+        """Return the time at which a step begins."""
         return self.first_ns + step * self.step_ns
 
 
 @dataclass(slots=True)
 class Spell:
-    """A time in which something was slow.
+    """A time in which a hop or queue was slow.
 
-    until_ns: None if it was to the end. messages: how many began in it.
-    reset: whether a connection that it needs was reset then; None if nobody has looked.
-    without: who had no connection in use, and for how long at most.
+    until_ns: None if it lasted to the end. messages: the number that began in it.
+    reset: whether a needed connection was reset in that time; None if nobody has looked.
+    without: by node, the longest time without a connection in use.
     """
 
     from_ns: int
@@ -108,12 +108,12 @@ class Spell:
 
 @dataclass(slots=True)
 class Hop:
-    """From one queue manager to the next.
+    """A hop from one queue manager to the next.
 
-    messages, copies: how many different ones crossed, and how often.
-    first_ns, last_ns: from the first crossing to the last.
-    waited: in the queue manager that they left; answered: from a crossing to its receiver's answer.
-    course: of what they waited; of the answers, where no message was seen before this hop.
+    messages, copies: the number of different messages that crossed, and of all crossings.
+    first_ns, last_ns: the first and the last crossing.
+    waited: times in the queue manager that messages left; answered: from a crossing to its receiver's answer.
+    course: of the waiting times; of the answers if no message was seen before this hop.
     """
 
     from_key: str
@@ -130,14 +130,14 @@ class Hop:
 
     @property
     def title(self) -> str:
-        """From where to where the durations of its course are."""
+        """Return a title that says between which two points the course measures."""
         if self.waited.count:
             return f"{self.from_label} → {self.to_label}: waited in {self.from_label}"
         return f"{self.from_label} → {self.to_label}: until {self.to_label} answered"
 
     @property
     def sought(self) -> dict[str, Iterable[str]]:
-        """Return the text by which the page finds it."""
+        """Return the text by which the page finds the hop."""
         return {"host": (self.from_label, self.to_label)}
 
     @property
@@ -155,12 +155,12 @@ class Hop:
 class Queue:
     """The messages to one queue.
 
-    name: its format name. called: what people call it.
-    arrived: to its queue manager, if there was more than one hop; confirmed: until their OrderAck.
-    ended, failed: how many came there, and how many were refused or expired; the others were not seen to end.
-    oldest_ns: how long before the end of the captures the first of those others was first seen.
+    name: its format name. called: the name that people use.
+    arrived: times to its queue manager, if there was more than one hop; confirmed: times until the OrderAck.
+    ended, failed: the numbers of messages that arrived, and that were refused or expired; others have no seen end.
+    oldest_ns: the time from the first sight of the oldest of these others to the end of the captures.
     hosts: the queue managers at the ends of the first routes.
-    course: of `arrived`, or of `confirmed` where that has nothing; and how many had not been seen to end.
+    course: of `arrived`, or of `confirmed` if that is empty; it also counts messages without a seen end.
     """
 
     name: str
@@ -177,37 +177,37 @@ class Queue:
 
     @property
     def unended(self) -> int:
-        """How many were not seen to end."""
+        """Return the number of messages that were not seen to end."""
         return self.messages - self.ended - self.failed
 
     @property
     def took(self) -> Spread:
-        """Return the subject of its course."""
+        """Return the durations that the course shows."""
         return self.arrived if self.arrived.count else self.confirmed
 
     @property
     def measured(self) -> str:
-        """From where to where its durations are."""
+        """Return the two points between which the durations are measured."""
         return TO_DESTINATION if self.arrived.count else TO_ORDER_ACK
 
     @property
     def shown(self) -> str:
-        """Its name for people."""
+        """Return the queue's name for people."""
         return self.called or self.name
 
     @property
     def title(self) -> str:
-        """The same, with what its durations are."""
+        """Return the queue's name, and what its durations measure."""
         return f"{self.shown or 'no queue'}: {self.measured}"
 
     @property
     def sought(self) -> dict[str, Iterable[str]]:
-        """Return the text by which the page finds it."""
+        """Return the text by which the page finds the queue."""
         return {"queue": (self.name, self.called), "host": self.hosts}
 
     @property
     def slow_ns(self) -> int:
-        """What 95 % of its messages took at most, or how long ago one was seen that has not ended."""
+        """Return the 95th percentile of its messages' durations, or the age of the oldest that has not ended."""
         return max(self.took.quantile(SLOW_SHARE), self.oldest_ns)
 
     @property
@@ -220,12 +220,12 @@ Ranked = TypeVar("Ranked", Hop, Queue)
 
 
 def slowest(rows: Iterable[Ranked]) -> list[Ranked]:
-    """The slowest first."""
+    """Return the rows, the slowest first."""
     return sorted(rows, key=lambda row: (-row.slow_ns, -row.most_ns, -row.messages))
 
 
 def worth_a_look(rows: Sequence[Ranked], limit: int) -> list[Ranked]:
-    """So many of those that are slowest or have most messages, by turns; the slowest of all comes first.
+    """Return at most `limit` rows, alternately the slowest and those with most messages; the slowest comes first.
 
     Args:
         rows: those with most messages first.
@@ -235,7 +235,7 @@ def worth_a_look(rows: Sequence[Ranked], limit: int) -> list[Ranked]:
 
 
 class Resender(NamedTuple):
-    """A queue manager that sent messages again: how many messages it sent, how many of them again, and how often."""
+    """A queue manager that sent messages again: the numbers of its messages, of those sent again, and of resends."""
 
     label: str
     messages: int
@@ -245,9 +245,9 @@ class Resender(NamedTuple):
 
 @dataclass(slots=True)
 class Routes:
-    """Hops, those with most messages first; and how many messages crossed others, of which there are too many.
+    """The hops, those with most messages first; and the number of messages that crossed hops beyond the limit.
 
-    resenders: who sent most copies again comes first.
+    resenders: those that sent most copies again come first.
     """
 
     hops: list[Hop] = field(default_factory=list)
@@ -258,21 +258,21 @@ class Routes:
 
 @dataclass(slots=True)
 class Queues:
-    """Queues, those with most messages first; and how many messages went to others, of which there are too many."""
+    """The queues, those with most messages first; and the number of messages to queues beyond the limit."""
 
     queues: list[Queue] = field(default_factory=list)
     left_out: int = 0
 
 
 class Place(NamedTuple):
-    """Where a packet is: the frame that ended it, counted from 1 over its file."""
+    """The place of a packet: its file, and its last frame, counted from 1 over the file."""
 
     file: str
     frame: int
 
 
 class Sentence(NamedTuple):
-    """Words, with a duration between them if there is one."""
+    """Words with a duration between them, if there is one."""
 
     before: str
     ns: int | None = None
@@ -280,7 +280,7 @@ class Sentence(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One thing that happened to a message. place: None where no one packet shows it, or none was found."""
+    """One event in the life of a message. place: None if no single packet shows it, or none was found."""
 
     time_ns: int
     said: Sentence
@@ -299,14 +299,14 @@ class Story(NamedTuple):
 class Messages:
     """The outcomes of messages. Rows are those of HISTORIES.
 
-    arrived: from where they were first seen to their destination, if there was more than one hop.
-    confirmed: until an OrderAck for them came, to their source where the captures show that.
-    stuck, unknown, failed: the first of those in flight, of those of which the captures cannot tell, and of those that
-        were refused or expired.
-    slowest, latest, resent: the worst of each: to their destination, until their OrderAck, and sent again.
-    failures: of those that were refused or expired, how many for what reason, most first.
-    every: whether `embedded` has all there are, or those of the lists alone.
-    stories: by the message, of those embedded.
+    arrived: times from the first sight to the destination, for messages with more than one hop.
+    confirmed: times until the OrderAck came, to the source if the captures show that.
+    stuck, unknown, failed: the first messages in flight, of unknown outcome, and refused or expired.
+    slowest, latest, resent: the messages with the longest times to their destination, with the longest times until
+        their OrderAck, and with most resends.
+    failures: for each reason, the number of messages refused or expired, the most frequent first.
+    every: whether `embedded` has all messages, or only those in the lists.
+    stories: of the embedded messages, by message.
     """
 
     count: int = 0
@@ -328,7 +328,7 @@ class Messages:
 
 @dataclass(slots=True)
 class SequenceHop:
-    """A sequence on one hop, as SEQUENCE_HOPS has it, and its first gaps, as GAPS has them."""
+    """A sequence on one hop, a row of SEQUENCE_HOPS; and its first gaps, rows of GAPS."""
 
     row: dict[str, Any]
     queue: str
@@ -337,7 +337,7 @@ class SequenceHop:
 
 @dataclass(slots=True)
 class Sequences:
-    """Transactional sequences; those shown have gaps that are open, else gaps, else most messages."""
+    """Transactional sequences; first come those with open gaps, then those with gaps, then those with most messages."""
 
     count: int = 0
     gaps: int = 0
@@ -349,8 +349,8 @@ class Sequences:
 class Example:
     """One finding, and the packet that it is about.
 
-    number, place, time_ns, message: None where it is about none, or about what carries no message.
-    others: the places of other packets that it rests on, as far as they are looked for; by their numbers.
+    number, place, time_ns, message: None if it is about no packet, or about a packet that carries no message.
+    others: the places of other packets on which it rests, as far as these were requested; by their numbers.
     """
 
     text: str
@@ -367,7 +367,7 @@ class Example:
 class Found:
     """All findings of one code.
 
-    examples: the first of them, more than are shown: for the messages that they are about.
+    examples: the first findings, including more than are shown, for the messages that they are about.
     """
 
     severity: str
@@ -380,7 +380,7 @@ class Found:
 
 @dataclass(slots=True)
 class Judgments:
-    """Findings, faults first; arrivals by their verdict; sessions by their state at the end."""
+    """Findings, faults first; arrivals by their verdict; sessions by their final state."""
 
     found: list[Found] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
@@ -388,13 +388,13 @@ class Judgments:
 
     @property
     def faults(self) -> int:
-        """How many breaches of the protocol."""
+        """Return the number of breaches of the protocol."""
         return sum(each.count for each in self.found if each.severity == "fault")
 
 
 @dataclass(slots=True)
 class Facts:
-    """Everything. traffic: None if there are no packets.
+    """All facts of a report. traffic: None if there are no packets.
 
     folder: of the tables, as it was typed.
     """

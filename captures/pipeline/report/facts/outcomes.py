@@ -1,6 +1,6 @@
 """The outcomes of messages that a report distinguishes.
 
-The outcomes themselves are those that the tables have. One that is none of these is a way of saying that the captures
+These are the outcomes in the tables. Any other outcome means that the captures
 cannot tell.
 """
 
@@ -19,12 +19,12 @@ _REFUSALS: Final = {each.name: text for each, text in REFUSALS.items()}
 
 
 def style(outcome: str) -> str:
-    """How it is shown: `good`, `bad` or `open`."""
+    """Return the style in which an outcome is shown: `good`, `bad` or `open`."""
     return "good" if outcome in GOOD else "bad" if outcome in BAD else "open"
 
 
 def total(outcomes: dict[str, int], texts: tuple[str, ...]) -> int:
-    """How many messages ended so."""
+    """Return the number of messages with one of these outcomes."""
     return sum(outcomes.get(text, 0) for text in texts)
 
 
@@ -34,6 +34,6 @@ def unknown(outcomes: dict[str, int]) -> int:
 
 
 def why(row: dict[str, Any]) -> str:
-    """What the first refusal of a message said, in words where the class of it is known, behind a colon."""
+    """Return the first refusal of a message after a colon, in words if its class is known."""
     names = (row["final_class"], *(row["administration"] or ()))
     return next((f": {_REFUSALS[name]}" for name in names if name in _REFUSALS), "")

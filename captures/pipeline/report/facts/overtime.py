@@ -1,4 +1,4 @@
-"""How long things took, and how many waited, over time: since when is it slow?"""
+"""Delays and waiting messages over time: since when is it slow?"""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mqproto.captures.pipeline.report.facts.facts import Captured, Course, Spell
 from mqproto.captures.pipeline.report.facts.words import about, clock
 
 STEPS: Final = 120
-"""How many there are at most."""
+"""The maximum number of steps."""
 SLOW: Final = 10
-"""A step is slow if half of what began in it took more than so many times as long as a quarter of all."""
+"""A step is slow if the median of its durations is more than this many times the lower quartile of all durations."""
 SLOW_NS: Final = 10**7
-"""Nor is anything slow that took less."""
+"""Nothing that took less than this is slow."""
 
 SPELLS_SHOWN: Final = 5
-"""So many slow times are named, the longest."""
+"""The number of slow times that are named, the longest first."""
 
 
 class Steps(NamedTuple):
@@ -30,7 +30,7 @@ class Steps(NamedTuple):
 
 
 def steps_of(captured: Captured) -> Steps:
-    """Steps that people can read, from the first frame to the last."""
+    """Return steps of a round length, from the first frame to the last."""
     first_ns, last_ns = captured.first_ns or 0, captured.last_ns or 0
     step_ns = nice_step_ns((last_ns - first_ns) // STEPS + 1)
     begins_ns = first_ns // step_ns * step_ns
@@ -38,7 +38,7 @@ def steps_of(captured: Captured) -> Steps:
 
 
 def nice_step_ns(least_ns: int) -> int:
-    """The next step above that people can read: 1, 2 or 5 of a decimal unit; above a second those of clocks."""
+    """Return the next longer round step: 1, 2 or 5 of a decimal unit; above a second, a round time of clocks."""
     second_ns = 10**9
     clocks = [each * second_ns for each in (1, 2, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 21_600, 86_400)]
     below = [each * 10**power for power in range(3, 9) for each in (1, 2, 5)]
@@ -47,9 +47,9 @@ def nice_step_ns(least_ns: int) -> int:
 
 
 def slow_spells(course: Course) -> list[Spell]:
-    """All times in which it was slow without a break, the longest first.
+    """Return all times that were slow without a break, the longest first.
 
-    Steps in which nothing began make no break, and do not count as slow.
+    Steps in which nothing began neither break a slow time nor count as slow.
     """
     level_ns = slow_level_ns(course)
     used = [step for step, count in enumerate(course.counts) if count]
@@ -69,7 +69,7 @@ def slow_level_ns(course: Course) -> int:
 
 
 def waiting_since_ns(course: Course) -> int | None:
-    """Since when something has waited at the end of each step; None if nothing waits at the end."""
+    """Return the time since which something was waiting at the end of every step; None if nothing waits at the end."""
     empty = [step for step, count in enumerate(course.waiting) if count <= 0]
     if not course.waiting or (empty and empty[-1] + 1 == len(course.waiting)):
         return None
@@ -88,7 +88,7 @@ def spoken(course: Course, waiting: str) -> Iterator[str]:
 
 
 def slow_texts(course: Course, limit: int = SPELLS_SHOWN) -> Iterator[str]:
-    """`slow from 12:40:00 to 12:41:00: 230 messages; a connection was reset`; `slow since 12:40:00: ...`."""
+    """Yield `slow from 12:40:00 to 12:41:00: 230 messages; a connection was reset`; `slow since 12:40:00: ...`."""
     for spell in course.spells[:limit]:
         until = "" if spell.until_ns is None else f" to {_at(course, spell.until_ns)}"
         said = [counted(spell.messages, "message"), *happened(spell)]
@@ -108,7 +108,7 @@ def happened(spell: Spell) -> Iterator[str]:
 
 
 def waiting_text(course: Course, waiting: str) -> str:
-    """`3 not seen to end since 12:40:00, at most 5 at 12:41:00`; nothing if none ever was."""
+    """Return `3 not seen to end since 12:40:00, at most 5 at 12:41:00`; "" if no message ever waited."""
     most = max(course.waiting, default=0)
     if most <= 0:
         return ""

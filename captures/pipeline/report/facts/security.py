@@ -1,4 +1,4 @@
-"""Messages' claims about senders, signatures and encryption, and what keys prove."""
+"""Messages' claims about senders, signatures and encryption; and what keys prove."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ WEAK: Final = {
 
 
 def why_weak(algorithm: str) -> str | None:
-    """Why a hash or a cipher protects little; None for one that is not known to."""
+    """Return why a hash or cipher is weak; None if it is not known to be."""
     return WEAK.get(algorithm) or WEAK.get(algorithm.partition("-")[0])
 
 
 class Mark(NamedTuple):
-    """A few words. style: `good`, `bad` or `open`, as of an outcome."""
+    """A few words about security. style: `good`, `bad` or `open`, as for an outcome."""
 
     style: str
     text: str
@@ -67,7 +67,7 @@ class Secured(NamedTuple):
         return marks
 
     def told(self) -> dict[str, str]:
-        """The same in full, by what it is about."""
+        """Return the claims and proofs in full, by subject."""
         told = {}
         if self.sender_id is not None:
             told["Sender, as it says"] = f"{self.sender_kind or ''} {self.sender_id}".strip()
@@ -92,11 +92,10 @@ def _weak(algorithm: str) -> str:
 class Alike:
     """Messages with the same protection.
 
-    algorithm: the hash that they are signed with, or the cipher; is_signature: which of the two.
-    sender_kind, sender_id: of those that are signed, what they name as their sender.
-    words: what keys say about them, None where there were none. holds: whether the signature does, None if nobody
-    knows;
-        known: whether something at hand names who signed.
+    algorithm: the hash of the signature, or the cipher; is_signature: which of the two.
+    sender_kind, sender_id: the sender that signed messages name.
+    words: the results of keys, None if there were no keys. holds: whether the signature is valid, None if unknown.
+        known: whether a key or certificate at hand identifies the signer.
     """
 
     algorithm: str
@@ -118,13 +117,13 @@ class Alike:
 class Security:
     """Counts of messages by protection, each by its first packet.
 
-    headed: have a SecurityHeader. named: say in it who sent them; claimed: and are not signed.
-    signed, encrypted, both, bare: are; are neither. unknown: were captured in part, so that nobody can say.
-    holding: have a signature that holds; proved: by somebody whom something at hand names; failing: that does not hold.
-    opened: have a body that was opened.
-    altered: how many further packets have a signature that does not hold.
-    has_keys: whether keys were at hand.
-    signatures, ciphers: messages that are alike, those that fail first. left_out: how many others there are.
+    headed: with a SecurityHeader. named: with a sender named in it; claimed: those of them without a signature.
+    signed, encrypted, both, bare: with either, both, neither. unknown: cut short by the capture, so nobody can tell.
+    holding, failing: with a valid or an invalid signature; proved: with a valid one whose signer is identified.
+    opened: with a decrypted body.
+    altered: the number of further packets with an invalid signature.
+    has_keys: whether any keys were given.
+    signatures, ciphers: groups of similar messages, failing ones first. left_out: the number of other messages.
     """
 
     headed: int = 0
@@ -147,11 +146,11 @@ class Security:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is anything to be said."""
+        """Whether there is anything to report."""
         return bool(self.headed or self.signed or self.altered)
 
     def weak(self) -> dict[str, int]:
-        """How many messages rest on each weak hash and cipher."""
+        """Return, for each weak hash and cipher, the number of messages that depend on it."""
         found: dict[str, int] = {}
         for alike in (*self.signatures, *self.ciphers):
             if why_weak(alike.algorithm):

@@ -1,4 +1,4 @@
-"""How long things took, counted in buckets: any number of them in 4 KiB."""
+"""Durations counted in buckets: any number of them in 4 KiB."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from itertools import accumulate
 from typing import Final
 
 STEPS: Final = 8
-"""Buckets for each doubling: what is read off is right within 1/16."""
+"""Buckets for each doubling: values read from them are right within 1/16."""
 
 
 class Spread:
-    """Durations in ns; those below 0, which only clocks that disagree make, count as 0.
+    """Durations in ns. Those below 0, which occur only when clocks disagree, count as 0.
 
-    0 to 15 are buckets of their own; above, each doubling has STEPS.
+    Each value from 0 to 15 has its own bucket; above these, each doubling has STEPS.
 
     Attributes:
-        count: how many.
+        count: the number of durations.
         least, most: exact, 0 if there are none.
 
     Args:
-        counts: how many are in each bucket, ascending.
+        counts: the number of durations in each bucket, ascending.
     """
 
     def __init__(self, counts: Mapping[int, int] | None = None, least: int = 0, most: int = 0) -> None:
@@ -39,12 +39,12 @@ class Spread:
         return min(max(self.middle(share), self.least), self.most)
 
     def middle(self, share: float) -> int:
-        """The middle of the bucket up to which this share of all is; 0 if there are none."""
+        """Return the middle of the bucket that contains a quantile; 0 if there are no durations."""
         place = bisect_left([*accumulate(self._counts.values())], share * self.count)
         return middle([*self._counts][place]) if self.count else 0
 
     def bars(self) -> list[tuple[int, int, int]]:
-        """Buckets from the first that is not empty to the last: from and to in ns, and how many."""
+        """Return the buckets from the first to the last that is not empty: both edges in ns, and the count."""
         if not self.count:
             return []
         first, last = min(self._counts), max(self._counts)
@@ -53,7 +53,7 @@ class Spread:
         ]
 
     def as_json(self) -> dict[str, int]:
-        """For programs."""
+        """Return the spread for programs."""
         shares = {"p50_ns": 0.5, "p95_ns": 0.95, "p99_ns": 0.99}
         return {
             "count": self.count,
@@ -64,7 +64,7 @@ class Spread:
 
 
 def edge(place: int) -> int:
-    """The least value of a bucket."""
+    """Return the lower edge of a bucket."""
     if place < 2 * STEPS:
         return place
     doublings = place // STEPS - 1
@@ -72,5 +72,5 @@ def edge(place: int) -> int:
 
 
 def middle(place: int) -> int:
-    """The middle of a bucket."""
+    """Return the middle of a bucket."""
     return (edge(place) + edge(place + 1) - 1) // 2

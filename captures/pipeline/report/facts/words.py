@@ -17,22 +17,22 @@ TEXT_LIMIT: Final = 300
 
 
 def harmless(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
-    """Text from a capture, on one line and without anything that steers a terminal or turns letters round."""
+    """Return a text from a capture on one line, without characters that control a terminal or reverse the text."""
     shown = printable(text or "")
     return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def escaped(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
-    """The same for HTML, between tags and in attributes."""
+    """Return a text from a capture, escaped for use between HTML tags and in attributes."""
     return html.escape(harmless(text, limit), quote=True)
 
 
 def took(before: str, ns: int, uncertainty_ns: int | None) -> Sentence:
-    """Words and how long it took, as well as the clocks tell: of a time below their uncertainty, how long at most.
+    """Return words with a duration as exact as the clocks allow: if it is below their uncertainty, only an upper limit.
 
     Args:
-        uncertainty_ns: 0 if one clock saw both; None where packets of one direction tell, the fastest of which is taken
-            to have needed no time.
+        uncertainty_ns: 0 if one clock saw both events; None if the offset comes from packets in one direction, the
+            fastest of which is assumed to have taken no time.
     """
     if uncertainty_ns is None:
         return Sentence(f"{before} at least", max(0, ns))
@@ -42,30 +42,30 @@ def took(before: str, ns: int, uncertainty_ns: int | None) -> Sentence:
 
 
 def sentence(said: Sentence) -> str:
-    """Words with a duration between them, as a terminal may show them."""
+    """Return a sentence, with its duration, as a terminal may show it."""
     took = "" if said.ns is None else f" {duration(said.ns)}"
     return harmless(f"{said.before}{took}{said.after}", limit=None)
 
 
 def about(nanoseconds: int) -> str:
-    """The same in two digits, for what was read off a `Spread`."""
+    """Return a duration in two digits, for values read from a `Spread`."""
     digits = len(str(abs(nanoseconds)))
     return duration(round(nanoseconds, 2 - digits) if digits > 2 else nanoseconds)
 
 
 def when(time_ns: int | None) -> str:
-    """Date and time, UTC, to the millisecond."""
+    """Return date and time, UTC, to the millisecond."""
     return "–" if time_ns is None else words.when(time_ns, 3)
 
 
 def clock(time_ns: int, since_ns: int) -> str:
-    """The time of the day, UTC; with its date if that is another than that of the beginning."""
+    """Return the time of day, UTC; with its date if that differs from the date of the beginning."""
     date = words.date(time_ns)
     return ("" if date == words.date(since_ns) else f"{date} ") + words.clock(time_ns, 3).removesuffix(".000")
 
 
 def size(size_bytes: int) -> str:
-    """`512 bytes`, `4.2 MB`."""
+    """Return a size as in `512 bytes`, `4.2 MB`."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size_bytes >= factor:
             return f"{short(size_bytes / factor)} {unit}"
@@ -73,7 +73,7 @@ def size(size_bytes: int) -> str:
 
 
 def rate(count: int, span_ns: int) -> str:
-    """How many a second; nothing if they came at one moment."""
+    """Return the number per second; a dash if all came at one moment."""
     if count < 2 or span_ns <= 0:
         return "–"
     each_s = count * 10**9 / span_ns
@@ -87,7 +87,7 @@ def rate(count: int, span_ns: int) -> str:
 
 
 def gaps_text(sequences: Sequences) -> str:
-    """`3 gaps, all filled`; `3 gaps, 1 never filled`."""
+    """Return the gaps as in `3 gaps, all filled`; `3 gaps, 1 never filled`."""
     ended = f"{sequences.gaps_open:,} never" if sequences.gaps_open else "all"
     return f"{counted(sequences.gaps, 'gap')}, {ended} filled"
 
