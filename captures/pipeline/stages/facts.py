@@ -28,10 +28,10 @@ from mqproto.wire.layouts.base import INFINITE
 
 Losses: TypeAlias = dict[tuple[str, int, int, bool], list[int]]
 """By series, connection, interface and whether the client sent it: the packets of that direction before which the
-capture lacks what may have been messages, as mqproto.captures.decode.sessions.half has them. Captures that lack nothing
-have none."""
+capture lacks bytes that may have been messages; see mqproto.captures.decode.sessions.half. Captures without losses
+have no entries."""
 MAY_BE_TRANSACTIONAL: Final = (TRANSACTIONAL, NOT_EXPRESS)
-"""Deliveries."""
+"""The values of `delivery` that a transactional message may have."""
 HEADER: Final = (
     "ack_number",
     "saved_first",
@@ -40,7 +40,7 @@ HEADER: Final = (
     "recoverable_sent_count",
     "window_size",
 )
-"""What a SessionHeader or a SessionAck says."""
+"""The fields of a SessionHeader or a SessionAck."""
 SESSION_COLUMNS: Final = (
     "series",
     "row_id",
@@ -69,11 +69,11 @@ SESSION_COLUMNS: Final = (
     "snapped_bytes",
     "opened",
 )
-"""What is read of packets to judge sessions."""
+"""The columns of packets that are needed to judge sessions."""
 
 
 def endpoints(batch: pa.RecordBatch, end: str) -> list[Endpoint]:
-    """The address and port of one end of each packet."""
+    """Return the address and port of one end of each packet."""
     known: dict[tuple[str, int], Endpoint] = {}
     found = []
     for pair in zip(values(batch, f"{end}_address"), values(batch, f"{end}_port"), strict=True):
@@ -139,7 +139,7 @@ CROSSING_COLUMNS: Final = (
     "size_bytes",
     "frame",
 )
-"""What is read of UserMessages, joined with their relations, to judge intermediates."""
+"""The columns of UserMessages, joined with their relations, that are needed to judge intermediates."""
 
 
 class KnownFate(NamedTuple):
@@ -151,7 +151,7 @@ class KnownFate(NamedTuple):
 
 
 def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
-    """UserMessages on their way."""
+    """Yield the crossings of UserMessages."""
     deliveries = values(batch, "delivery")
     numbered = (number is not None for number in values(batch, "session_number"))
     fates = records(KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"), numbered)
@@ -205,11 +205,11 @@ ACKNOWLEDGMENT_COLUMNS: Final = (
     "ack_message",
     "ahead",
 )
-"""What is read of transactional messages, OrderAcks and FinalAcks, joined with their relations, to judge sequences."""
+"""The columns of transactional messages, OrderAcks and FinalAcks, with their relations, needed to judge sequences."""
 
 
 def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[NumberedMessage]:
-    """Transactional messages on one hop."""
+    """Yield the transactional messages on their hops."""
     towards = zip(mapped(batch, "destination_manager", guid_from_text), values(batch, "queue"), strict=True)
     return records(
         NumberedMessage,
@@ -229,7 +229,7 @@ def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[Numbere
 
 
 def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
-    """OrderAcks and FinalAcks on one hop."""
+    """Yield the OrderAcks and FinalAcks on their hops."""
     return records(
         Acknowledgment,
         message_keys(batch),
@@ -247,12 +247,12 @@ def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
 
 
 def message_keys(batch: pa.RecordBatch) -> Iterator[Any]:
-    """Return what identifies the messages."""
+    """Yield the keys that identify the messages."""
     return zip(mapped(batch, "source_manager", guid_from_text), values(batch, "message_id"), strict=True)
 
 
 def hops(batch: pa.RecordBatch) -> list[Any]:
-    """The queue managers at both ends; the same pair is the same object."""
+    """Return the queue managers at both ends of each packet; the same pair is the same object."""
     known: dict[Hop, Hop] = {}
     pairs: Iterator[Any] = zip(
         mapped(batch, "from_key", key_of), mapped(batch, "to_key", key_of), strict=True
@@ -274,7 +274,7 @@ def losses_of(sessions: pa.RecordBatch) -> Losses:
 
 
 def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
-    """Return the connections of sessions for the ways between queue managers, each with its series."""
+    """Yield the connections of sessions, each with its series, for the ways between queue managers."""
     columns = "series client_key server_key connection interface first_ns last_ns begun skew_ns"
     rows = zip(*(values(sessions, name) for name in columns.split()), strict=True)
     sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)
@@ -310,7 +310,7 @@ def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
 
 
 def last_losses(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
-    """Return for each packet the last packet of its end, up to it, before which the capture lacks some."""
+    """Return, for each packet, the last packet from its end, up to this one, before which the capture has a loss."""
     if not losses:
         return [None] * batch.num_rows
     columns = ("number", "series", "connection", "interface", "from_client")
@@ -336,7 +336,7 @@ def _expiries_s(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | 
 
 
 def _headers(batch: pa.RecordBatch) -> Iterator[SessionHeader | None]:
-    """The SessionHeaders, without their reserved bytes."""
+    """Yield the SessionHeaders, without their reserved bytes."""
     for fields in zip(*(values(batch, name) for name in HEADER), strict=True):
         yield None if fields[0] is None else SessionHeader(*fields)
 

@@ -1,4 +1,4 @@
-"""Findings as rows, and those from single packets."""
+"""Rows of findings, and the findings in single packets."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mqproto.captures.pipeline.tables.lists import batch_of
 
 COLUMNS: Final = ("series", "row_id", "number", "own_findings")
 RANK: Final = 3_000_000
-"""Findings that a packet gives by itself are the last among its findings."""
+"""Findings in a packet alone come last among the findings about it."""
 
 
 def finding_row(series: str, row_id: int | None, rank: int, finding: Finding) -> tuple[Any, ...]:
-    """A finding as a row of FINDINGS."""
+    """Return a finding as a row of FINDINGS."""
     return (
         series,
         row_id,
@@ -32,7 +32,7 @@ def finding_row(series: str, row_id: int | None, rank: int, finding: Finding) ->
 
 
 def packet_findings(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return what is wrong or odd in single packets, as FINDINGS.
+    """Return the faults and oddities of single packets, as FINDINGS.
 
     Args:
         batch: packets, with COLUMNS.

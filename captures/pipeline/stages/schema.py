@@ -17,9 +17,9 @@ TEXT, INTEGER, SHORT, FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
 INTEGERS, TEXTS = pa.list_(INTEGER), pa.list_(TEXT)
 
 BEGUN: Final = ("row_id", "file", "frame", "file_offset")
-"""What tables of sessions and sequences have of the packet that each began with, beside its series."""
+"""The columns in tables of sessions and sequences for the first packet of each, beside its series."""
 
 RELATIONS: Final = packets.RELATIONS.schema
 FINDINGS: Final = schema_of(packets.FOUND)
-"""What was found, as `mqproto.captures.decode.Finding`, before its place is known."""
+"""Findings, as `mqproto.captures.decode.Finding`, before their places are known."""
 ENDINGS: Final = packets.ENDINGS.schema

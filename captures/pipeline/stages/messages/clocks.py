@@ -1,9 +1,9 @@
 """Estimates the offsets between the clocks of capture points, from packets that two of them saw, and from causal order.
 
-A packet that two points saw passes first one, then the other; which, nobody says, but it is the other way round for
-packets of the other direction. A message comes by one hop before it goes on by the next, and before it is acknowledged,
-though other points see these. So what two points saw bounds how far one clock is ahead, at one time from above and at
-another from below (offsets.py).
+A packet that two points saw passed one before the other. Nobody knows which came first, but packets in the other
+direction pass the points in the other order. A message crosses one hop before the next, and before it is acknowledged,
+even if different points see this. So both kinds of packets bound how far one clock is ahead, from above at one time
+and from below at another (offsets.py).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mqproto.captures.pipeline.tables.schemas import sessions
 __all__ = ["CLOCKS", "CLOCK_PAIRS", "Ahead", "ClockStage", "ahead", "clocks"]
 
 PLACE_LIMIT: Final = 8
-"""How many capture points are compared of a packet that more of them saw."""
+"""The maximum number of capture points that are compared for one packet."""
 HELD_COUNT: Final = 1_024
-"""So many bounds are collected before those that matter are chosen."""
+"""The number of bounds collected before the strictest are chosen."""
 STRAIGHT_LIMIT: Final = 4_096
-"""Of how many messages that went straight, and that several points saw, the order is looked at in each batch."""
+"""The maximum number of straight messages, seen by several points, whose order is examined in each batch."""
 
 CLOCK_PAIRS: Final = pa.schema(
     [
@@ -46,11 +46,11 @@ CLOCK_PAIRS: Final = pa.schema(
         ("above_ns", INTEGERS),
     ]
 )
-"""What two capture points a and b say about their clocks: bounds of how far that at b is ahead, each at a time of a.
+"""Evidence from two capture points, a and b, about their clocks: bounds on how far b's is ahead, each at a time of a.
 
-    from_key, to_key: the hop of packets that both saw. Each of these is a bound, from above or from below; from where,
-        depends on the point that they passed first. Empty where it is known what was before what.
-    packets: how many there were. Of a point with itself: from when to when it saw packets.
+    from_key, to_key: the hop of packets that both saw. Each packet gives an upper or a lower bound, which depends on
+        the point that it passed first. Empty for bounds from events in a known order.
+    packets: their number. A point paired with itself has the times of its first and last packets.
 """
 
 CLOCKS: Final = sessions.CLOCKS.schema
@@ -60,14 +60,14 @@ Place = tuple[str, int]
 Hop = tuple[str, str]
 Pair = tuple[Place, Place]
 ORDERED: Final = ("", "")
-"""In the place of a hop, where it is known what was before what."""
+"""The `Hop` of bounds from events in a known order."""
 
 
 class ClockStage:
-    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed`: nothing comes out but `pairs`, at the end.
+    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed`: its only result is `pairs`, at the end.
 
     Args:
-        lossless: whether a series has no gap at all; else it may lack a message, and have a later copy of it.
+        lossless: whether a series has no gap at all; otherwise it may lack a message, but have a later copy.
     """
 
     def __init__(self, lossless: Callable[[str], bool] = lambda _: True) -> None:
@@ -85,7 +85,7 @@ class ClockStage:
             yield (place, place, ORDERED), (0, Bounds([(first_ns, 0), (last_ns, 0)]))
 
     def take(self, messages: Messages) -> Batches:
-        """The next messages."""
+        """Take the next messages."""
         self._note(messages.rows)
         for some, is_complete in chain(messages.odd, _of_several_points(messages)):
             if is_complete:
@@ -100,7 +100,7 @@ class ClockStage:
             self._spans[series, interface] = min(known[0], span[0]), max(known[1], span[1])
 
     def _compare(self, some: Sequence[Event]) -> None:
-        """Where two points saw a packet equally often, each copy at the one is that at the other."""
+        """Note the times of copies: if two points saw a packet equally often, their copies match in order."""
         if len({event.place for event in some}) < 2:
             return
         seen: dict[tuple[Hop, int], dict[Place, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -116,7 +116,7 @@ class ClockStage:
         self._order(some)
 
     def _order(self, some: Sequence[Event]) -> None:
-        """A message that crossed each hop once did so in the order of its hops, and before it was acknowledged."""
+        """Note the known order of a message's events: it crossed its hops in order, and then it was acknowledged."""
         carriers: dict[Place, list[Event]] = defaultdict(list)
         for event in some:
             if not event.about:
@@ -150,7 +150,7 @@ class ClockStage:
 
 
 def _of_several_points(messages: Messages) -> Iterator[tuple[list[Event], bool]]:
-    """Messages that went straight, of which not all was seen at one point."""
+    """Yield the straight messages that were seen at more than one point."""
     straight, rows = messages.straight, messages.rows
     if not len(straight):
         return
@@ -181,7 +181,7 @@ def _pair_rows(
 
 
 def merged(pairs: Iterable[pa.RecordBatch]) -> list[tuple[Any, ...]]:
-    """The rows of all CLOCK_PAIRS, one for each pair and hop."""
+    """Return the rows of all CLOCK_PAIRS, merged into one for each pair and hop."""
     return list(_pair_rows(_all(pairs).items()))
 
 
@@ -202,7 +202,7 @@ def _all(pairs: Iterable[pa.RecordBatch]) -> dict[tuple[Place, Place, Hop], tupl
 
 
 def clocks(pairs: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """CLOCKS from all CLOCK_PAIRS: every capture point that has packets in common with others, by the one with most."""
+    """Return CLOCKS from all CLOCK_PAIRS: each point that shares packets with others, compared to the one with most."""
     near = _near(pairs)
     rows: list[tuple[Any, ...]] = []
     left = sorted(near, key=lambda place: (-sum(each.packets for each in near[place].values()), place))
@@ -230,7 +230,7 @@ def _rank(step: Ahead) -> tuple[bool, int]:
 
 
 def ahead(found: pa.RecordBatch) -> dict[Place, Ahead]:
-    """CLOCKS as `histories` takes them."""
+    """Return CLOCKS in the form that `histories` takes."""
     names = ("series", "interface", "offset_ns", "uncertainty_ns", "packets", "at_ns", "drift_ppb")
     rows = zip(*(values(found, name) for name in names), strict=True)
     return {
@@ -240,7 +240,7 @@ def ahead(found: pa.RecordBatch) -> dict[Place, Ahead]:
 
 
 def _near(pairs: Iterable[pa.RecordBatch]) -> dict[Place, dict[Place, Ahead]]:
-    """Of each point those that it can be compared with, and how far it is behind each; by the clock of the other."""
+    """Return, for each point, those comparable with it, and how far it is behind each by that point's clock."""
     ways: dict[Pair, dict[Hop, tuple[int, Bounds]]] = defaultdict(dict)
     spans: dict[Place, tuple[int, int]] = {}
     for (a, b, hop), (packets, found) in _all(pairs).items():
@@ -257,7 +257,7 @@ def _near(pairs: Iterable[pa.RecordBatch]) -> dict[Place, dict[Place, Ahead]]:
 def _compared(
     ways: Mapping[Hop, tuple[int, Bounds]], span_a: tuple[int, int] | None, span_b: tuple[int, int] | None
 ) -> tuple[Ahead, Ahead]:
-    """How far the second of two clocks is ahead of the first, and the first of the second."""
+    """Return how far the second of two clocks is ahead of the first, and the first of the second."""
     packets = sum(count for hop, (count, _) in ways.items() if hop != ORDERED) or ways[ORDERED][0]
     bounds = {hop: found for hop, (_, found) in ways.items()}
     every = [point for found in bounds.values() for point in (*found.below, *found.above)]
@@ -294,7 +294,7 @@ def _compared(
 
 
 def _unsure(bounds: Mapping[Hop, Bounds], known: Bounds, packets: int) -> tuple[Ahead, Ahead]:
-    """Where no line is between the bounds, as a clock was set; or they have one side only."""
+    """Return estimates when no line fits between the bounds because a clock was set, or when one side has no bounds."""
     seen = [value for found in bounds.values() for value in found.values()]
     if any((other, one) in bounds for one, other in bounds) or (known.below and known.above):
         every = [*seen, *known.values()]

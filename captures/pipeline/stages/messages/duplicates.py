@@ -1,8 +1,8 @@
 """Each arrival of a message at a queue manager: is it new, a duplicate, or in doubt?
 
-As a consumer decides it in three steps (mqproto/edge/exactlyonce.py), and as [MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6 have a
-queue manager decide it: by a history of identifiers that it may shorten, or by the numbers of a sequence. The history
-is a table, ARRIVALS, that grows from run to run.
+The verdict follows a consumer's three steps (mqproto/edge/exactlyonce.py), and the rules of a queue manager in
+[MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6: a history of identifiers, which it may shorten, or the numbers of a sequence. Our
+history is a table, ARRIVALS, that grows from run to run.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from mqproto.captures.pipeline.tables.schemas import messages
 from mqproto.edge.exactlyonce import Entry, Verdict, judge
 
 REMEMBERED: Final = "Arrivals"
-"""The kind of the rows that say what an earlier run has seen."""
+"""The kind of the rows that earlier runs have left about arrivals."""
 WINDOW_S: Final = 1_800
-"""For how long a queue manager is taken to remember the identifiers of messages that are not transactional."""
+"""The time for which a queue manager is assumed to remember the identifiers of messages that are not transactional."""
 
 DUPLICATES: Final = messages.DUPLICATES.schema
 ARRIVALS: Final = messages.ARRIVALS.schema
@@ -42,15 +42,15 @@ TOLD: Final = {
     "duplicates": ("delivery_count", "verdict", "reason"),
     "arrivals": ("arrivals", "first_ns", "last_ns", "completed_ns"),
 }
-"""The columns that this stage makes; all others are the packet's, of ARRIVALS the last one's."""
+"""The columns that this stage makes; all others are the packet's. ARRIVALS copies them from the last packet."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a message at one queue manager.
+    """The remembered arrivals of a message at one queue manager.
 
-    at: the row of the packet that came last. completed_by: the packet with which its receiver answered, of this run.
-    is_put_back: whether the clock went back since the first came, so that times do not tell what was before what.
+    at: the row of the last packet. completed_by: the packet, in this run, with which the receiver answered.
+    is_put_back: whether the clock went back since the first arrival, so that times do not prove an order.
     """
 
     at: int = 0
@@ -81,9 +81,9 @@ def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class DuplicateStage:
-    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and `remembered`; tables by SCHEMAS come out.
+    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and `remembered`; it returns tables by SCHEMAS.
 
-    ARRIVALS come out for what has arrived, with what was remembered of it.
+    Its rows of ARRIVALS combine new arrivals with the remembered ones.
 
     Args:
         lossless: whether a series has no gap at all.
@@ -100,7 +100,7 @@ class DuplicateStage:
         self._out: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
 
     def take(self, messages: Messages) -> Batches:
-        """The next messages."""
+        """Take the next messages."""
         for events, _ in messages.odd:
             self._close(events)
         batches: dict[str, list[pa.RecordBatch]] = defaultdict(list)
@@ -113,7 +113,7 @@ class DuplicateStage:
         return joined(batches)
 
     def _straight(self, messages: Straight, rows: pa.RecordBatch) -> Batches:
-        """Messages that came once to each queue manager: they were new there."""
+        """Return rows for messages that came once to each queue manager: they were new there."""
         at = messages.crossings
         offset_ns = clock_offsets_ns(rows, self._ahead)[at]
         time_ns = pa.array(integers(rows, "time_ns")[at] - offset_ns)
@@ -138,7 +138,7 @@ class DuplicateStage:
         return {name: about_packets(SCHEMAS[name], columns, at, rows) for name, columns in told.items()}
 
     def _close(self, events: Sequence[Event]) -> None:
-        """All that there is of a message."""
+        """Judge the arrivals of a message, given all its events."""
         arrivals = [event for event in events if not event.about]
         earlier = [event for event in events if event.kind == REMEMBERED]
         earlier.sort(
@@ -206,7 +206,7 @@ class DuplicateStage:
         self._out["duplicates"].append((event.at, count, verdict, reason))
 
     def _entry(self, known: _Known, time_ns: int, event: Event) -> tuple[Entry, str]:
-        """What the history has of it: nothing, that it was processed, or that this was begun; and why."""
+        """Return the history's entry for a message: absent, processed, or only begun; and the reason."""
         if not known.arrivals:
             return Entry.ABSENT, ""
         transactional = event.sequence is not None
@@ -227,7 +227,7 @@ class DuplicateStage:
 
 
 def _compared(one: tuple[int, Event], other: tuple[int, Event]) -> int:
-    """Below 0 if one arrival was before the other. A clock may be put back; frames are in a file as they came."""
+    """Return less than 0 if one arrival was first. Clocks may be put back, but frames are in a file in order."""
     first, second = one[1], other[1]
     if (first.place, first.file) == (second.place, second.file) and first.frame != second.frame:
         return first.frame - second.frame

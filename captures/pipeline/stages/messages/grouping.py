@@ -17,15 +17,15 @@ from mqproto.captures.pipeline.stages.messages import straight, subjects
 from mqproto.captures.pipeline.tables.lists import Batches, records, values
 
 EVENT_LIMIT: Final = 10_000
-"""Of how many packets of one message each is looked at; hostile captures have messages with more."""
+"""The maximum number of packets that are examined for one message; hostile captures have messages with more."""
 
 
 class Event(NamedTuple):
-    """A row of `subjects.keyed`: a packet that carries a message, or one that is about it.
+    """A row of `subjects.keyed`: a packet that carries a message, or a packet about a message.
 
-    What is about it has its own kind, place, time and hop; the rest is for the message. arrivals, first_ns and
-    completed_ns are of ARRIVALS, of an earlier run. Here is what decides something; all else that a table has of the
-    packet goes there by `at`.
+    A packet about a message has its own kind, place, time and hop; its other fields describe the message. arrivals,
+    first_ns and completed_ns are from ARRIVALS of an earlier run. An event has only the fields that decide something;
+    tables copy the packet's other columns by `at`.
 
     at: the row in its batch.
     """
@@ -63,7 +63,7 @@ class Event(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
-        """The capture point that saw it."""
+        """The capture point that saw the packet."""
         return self.series, self.interface
 
 
@@ -79,7 +79,7 @@ COPIED: Final = (
     "body_bytes",
     "sent_time_s",
 )
-"""What tables have of packets beside that."""
+"""The columns of packets that tables copy."""
 COLUMNS: Final = tuple(
     dict.fromkeys(
         [
@@ -89,19 +89,19 @@ COLUMNS: Final = tuple(
         ]
     )
 )
-"""What `subjects.keyed` takes for this: of packets, joined with their relations."""
+"""The columns of packets, joined with their relations, that `subjects.keyed` needs for this."""
 
 
 class Messages:
-    """Whole messages: those that went straight, and the others one by one.
+    """Whole messages: columns for those that went straight, events for the others.
 
     Attributes:
-        rows: of all of them, one behind the other; events find their rows there by `at`.
-        straight: messages that need not be looked at one by one.
+        rows: of all messages, one message after the other; `Event.at` refers to them.
+        straight: messages that need not be examined one by one.
 
     Args:
-        sizes: how many rows each has.
-        is_complete: whether the first has not had more events already, which were passed over.
+        sizes: the number of rows of each message.
+        is_complete: False if earlier events of the first message were discarded.
     """
 
     def __init__(self, rows: pa.RecordBatch, sizes: Integers, *, is_complete: bool) -> None:
@@ -115,7 +115,7 @@ class Messages:
 
     @cached_property
     def odd(self) -> list[tuple[list[Event], bool]]:
-        """The others: the events of each, and whether these are all."""
+        """Return the other messages: the events of each, and whether these are complete."""
         each = events(self.rows.take(pa.array(self.odd_rows)), self.odd_rows.tolist())
         return [
             (list(islice(each, size))[:EVENT_LIMIT], is_whole)
@@ -123,7 +123,7 @@ class Messages:
         ]
 
     def one_by_one(self, chosen: Mask) -> Iterator[list[Event]]:
-        """The events of some of those that went straight."""
+        """Yield the events of each chosen straight message."""
         some = self.straight.only(chosen)
         at, of = np.append(some.crossings, some.acks), np.append(some.message, some.acked)
         at = at[np.lexsort([at, of])]
@@ -133,17 +133,17 @@ class Messages:
 
 
 class OfMessages(Protocol):
-    """A stage that looks at whole messages."""
+    """A stage that takes whole messages."""
 
     def take(self, messages: Messages) -> Batches:
         """Take the next messages, and return the result."""
 
 
 class MessageStages:
-    """Rows in, by `subjects.KEY` and `ORDER`; each stage gets every message when all its events are there.
+    """Takes rows by `subjects.KEY` and `ORDER`, and gives each message to every stage once all its events are there.
 
     Args:
-        stages: those that look at the same rows; what comes out are the tables of all of them.
+        stages: those that take the same messages; the tables of all of them are returned.
     """
 
     def __init__(self, *stages: OfMessages) -> None:
@@ -152,7 +152,7 @@ class MessageStages:
         self._is_complete = True
 
     def take(self, batch: pa.RecordBatch) -> Batches:
-        """The next rows."""
+        """Take the next rows."""
         if self._begun is not None:
             batch = pa.concat_batches([self._begun, batch])
         bounds = _bounds(batch.column("subject"))
@@ -173,7 +173,7 @@ class MessageStages:
         return found
 
     def _close(self, rows: pa.RecordBatch, sizes: Integers) -> Batches:
-        """Whole messages."""
+        """Give whole messages to the stages."""
         if not len(sizes):
             return {}
         messages = Messages(rows, sizes, is_complete=self._is_complete)
@@ -184,7 +184,7 @@ class MessageStages:
 
 
 def _bounds(subjects: pa.Array) -> list[int]:
-    """Where messages begin, and where the last ends."""
+    """Return where each message begins, and where the last one ends."""
     count = len(subjects)
     if not count:
         return []
@@ -195,7 +195,7 @@ def _bounds(subjects: pa.Array) -> list[int]:
 
 
 def events(batch: pa.RecordBatch, at: Iterable[int]) -> Iterator[Event]:
-    """Rows as events; a column that is not there has nothing.
+    """Yield rows as events; a missing column counts as null.
 
     Args:
         at: the number of each row in the batch that they were taken from.
@@ -210,12 +210,12 @@ def events(batch: pa.RecordBatch, at: Iterable[int]) -> Iterator[Event]:
 def about_packets(
     schema: pa.Schema, told: Mapping[str, pa.Array], at: Integers, packets: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """A table about packets; their own fields are copied unchanged.
+    """Return a table about packets, whose own fields are copied unchanged.
 
     Args:
-        schema: the message is the packet's subject.
-        told: columns; all others are the packet's.
-        at: of each row, the packet's place in `packets`.
+        schema: of the table; its column for the message holds the packet's subject.
+        told: the other columns; columns without an entry are the packet's.
+        at: for each row, the packet's place in `packets`.
     """
     place = pa.array(at, pa.int64())
     arrays = []
@@ -231,7 +231,7 @@ def about_packets(
 def rows_about(
     schema: pa.Schema, told: Sequence[str], rows: Iterable[tuple[Any, ...]], packets: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Return the same from rows: first the packet's place, then the facts."""
+    """Return a table about packets from rows: each is the packet's place, then its values for the columns `told`."""
     places, *columns = zip(*rows, strict=True)
     arrays = (pa.array(column, schema.field(name).type) for name, column in zip(told, columns, strict=True))
     return about_packets(schema, dict(zip(told, arrays, strict=True)), np.array(places), packets)

@@ -1,4 +1,4 @@
-"""The outcome of each message: its way from hop to hop, its acknowledgments, and where it is now."""
+"""The outcome of each message: its route from hop to hop, its acknowledgments, and where it is now."""
 
 from __future__ import annotations
 
@@ -70,19 +70,19 @@ class Outcome(StrEnum):
     """How a message ended, as far as captures show."""
 
     CONFIRMED = "confirmed"
-    """It came to its destination, which said so to its source."""
+    """It arrived at its destination, which told its source."""
     REACHED = "reached"
-    """It came to its destination, and nobody had to say so, or the captures do not show it."""
+    """It arrived at its destination, and no acknowledgment was due, or the captures do not show one."""
     ACKNOWLEDGED = "acknowledged"
-    """Its destination said that it came; the captures do not show it come."""
+    """Its destination acknowledged it, but the captures do not show its arrival."""
     EXPIRED = "expired"
     REFUSED = "refused"
-    """Negative acknowledgments of other classes: `final_class` and `administration` say which."""
+    """It got negative acknowledgments, other than for expiry: `final_class` and `administration` have their classes."""
     IN_FLIGHT = "in flight"
-    """It has not come to its destination by any way that the captures show, and they lack nothing of these."""
+    """It has not arrived by any route that the captures show, and they have no losses on these routes."""
     NOT_KNOWN = "not known"
-    """The captures cannot say whether it came: `reason` says why, as it does of one that came where they cannot say
-    whether it was acknowledged."""
+    """The captures cannot tell whether it arrived; `reason` says why. If it did arrive, `reason` says why they cannot
+    tell whether it was acknowledged."""
 
 
 NOBODY_KNOWN: Final = "it is not known who is at its end"
@@ -104,10 +104,10 @@ class _Hop(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What acknowledgments say about a message, each with when it was first seen, the earliest first.
+    """Acknowledgments of a message, each with the time when it was first seen, the earliest first.
 
     order_acked_ns: when an OrderAck for it was first seen, at its source if it was seen there.
-    at_source: whether it was.
+    at_source: whether it was seen there.
     covered_ns: when a positive FinalAck of a later message of its sequence was seen.
     final, administration: FinalAcks and administration acknowledgments, one of each class.
     """
@@ -120,11 +120,11 @@ class _Said(NamedTuple):
 
 
 class HistoryStage:
-    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and CONFIRMATIONS; tables by SCHEMAS come out.
+    """A stage of `grouping.MessageStages` for rows of `subjects.keyed` and CONFIRMATIONS; it returns tables by SCHEMAS.
 
     Args:
-        label: what a queue manager is called, by `directory.labels`.
-        ways: what the captures lack of a series.
+        label: the label of a queue manager, by `directory.labels`.
+        ways: the losses in the captures of a series.
         ahead: how far the clocks of capture points are ahead, by `clocks.ahead`.
     """
 
@@ -140,7 +140,7 @@ class HistoryStage:
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def take(self, messages: Messages) -> Batches:
-        """The next messages."""
+        """Take the next messages."""
         for events, is_complete in messages.odd:
             self._close(events, is_complete=is_complete)
         rows, straight = messages.rows, messages.straight
@@ -160,7 +160,7 @@ class HistoryStage:
         return joined(batches)
 
     def _straight(self, every: Straight, rows: pa.RecordBatch) -> Batches:
-        """Messages that came once over each hop, to their destination, and of which OrderAcks alone were said."""
+        """Return rows for messages that crossed each hop once, arrived, and got no answers except OrderAcks."""
         kinds = rows.column("kind").take(pa.array(every.crossings[every.first]))
         followed = pc.is_in(kinds, pa.array(FOLLOWED)).to_numpy(zero_copy_only=False)
         messages = every.only(followed)
@@ -204,7 +204,7 @@ class HistoryStage:
         }
 
     def _crossed(self, messages: Straight, rows: pa.RecordBatch, hop_ns: Integers) -> dict[str, pa.Array]:
-        """The columns of the hops of messages that crossed each once, at these times."""
+        """Return the columns for the hops of messages that crossed each hop once, at these times."""
         at = messages.crossings
         ahead_ns = pa.array(clock_offsets_ns(rows, self._ahead, "acknowledged_ns"))
         answered_ns = pc.subtract(rows.column("acknowledged_ns"), ahead_ns)
@@ -226,7 +226,7 @@ class HistoryStage:
         }
 
     def _doubtful(self, every: Straight, rows: pa.RecordBatch) -> Mask:
-        """Which have to be looked at one by one, as they may have been passed over; see `Ways.may_be_passed`."""
+        """Return the messages to examine one by one: later ones may have passed them over; see `Ways.may_be_passed`."""
         doubtful = np.zeros(len(every), dtype=bool)
         sent, number = every.crossings[every.first], integers(rows, "sequence_number")
         said = np.zeros(len(every), dtype=bool)
@@ -249,12 +249,12 @@ class HistoryStage:
         return doubtful
 
     def _time_ns(self, event: Event, time_ns: int) -> int:
-        """A time by the reference clock."""
+        """Convert the time of an event to the reference clock."""
         known = self._ahead.get(event.place) if self._ahead else None
         return time_ns if known is None else time_ns - known.of(time_ns)
 
     def _close(self, events: Sequence[Event], *, is_complete: bool) -> None:
-        """All that there is of a message."""
+        """Judge one message, given all its events."""
         carriers = [event for event in events if not event.about]
         # A packet that is cut before it says what it is has what others say of the same message.
         told = next((event for event in carriers if event.kind != CUT), None)
@@ -314,7 +314,7 @@ class HistoryStage:
         )
 
     def _hops(self, carriers: list[Event]) -> list[_Hop]:
-        """The hops in the order in which the message went."""
+        """Return the hops in the order in which the message crossed them."""
         by_hop: dict[tuple[str, str], list[Event]] = {}
         for event in carriers:
             by_hop.setdefault((event.from_key, event.to_key), []).append(event)
@@ -342,7 +342,7 @@ class HistoryStage:
         )
 
     def _said(self, first: Event, about: list[Event]) -> _Said:
-        """What acknowledgments say about a message, by their kinds."""
+        """Return the acknowledgments of a message, by their kinds."""
         timed = [
             (self._time_ns(event, event.time_ns), event) for event in about if not _is_foreign(event, first)
         ]
@@ -357,7 +357,7 @@ class HistoryStage:
         return _Said(order_acked_ns, at_source, covered_ns, final, administration)
 
     def _may_be_passed(self, orders: list[Event], number: int | None, carriers: list[Event]) -> bool:
-        """Whether all acknowledgments of its sequence may be of those alone that passed a message over."""
+        """Whether all OrderAcks of its sequence may stand only for later messages that passed this message over."""
         if any(event.sequence_number == number for event in orders):
             return False
         copies: dict[str, list[Copy]] = defaultdict(list)
@@ -382,12 +382,12 @@ class HistoryStage:
         return Outcome.IN_FLIGHT if reason is None else Outcome.NOT_KNOWN
 
     def _why_unknown(self, hops: list[_Hop]) -> str | None:
-        """Why a message that was not seen to come may have come; None if the captures would show it.
+        """Return why a message without a seen arrival may have arrived; None if the captures would show its arrival.
 
-        Every queue manager that had it may have sent it on, where the captures lack some of what that sent. It may have
-        had it long before it was seen to: since the message was written. Where the captures began later than a
-        connection, what was written before may have crossed before. What lacks has to have had room for it; a
-        SessionHeader may ride on it on one hop, and not on another.
+        Every queue manager that held it may have sent it on, if the captures lack some of its packets. It may have
+        held it earlier than the captures show: since the message was written. If the captures began after a connection,
+        messages written earlier may have crossed already. A loss must have room for the message, and a SessionHeader
+        may add to its size on one hop but not on another.
         """
         if any(len(hop.first.to_key) != GUID_CHARACTERS for hop in hops):
             return NOBODY_KNOWN
@@ -438,7 +438,7 @@ class HistoryStage:
 
 
 def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
-    """What the queue managers are called that messages crossed: from where they came, then where each hop led."""
+    """Return the labels of the queue managers on each message's route: its first sender, then each receiver."""
     at, first = messages.crossings, messages.first
     begins = first + np.arange(len(first))
     place = np.empty(len(at) + len(first), dtype=np.int64)
@@ -459,7 +459,7 @@ def _by_time(timed: tuple[int, Event]) -> int:
 
 
 def _once(timed: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
-    """Of each class the one seen first; an acknowledgment crosses several hops."""
+    """Return the first acknowledgment of each class: the same acknowledgment crosses several hops."""
     found: dict[int, tuple[int, Event]] = {}
     for time_ns, event in timed:
         found.setdefault(event.message_class, (time_ns, event))
@@ -467,14 +467,14 @@ def _once(timed: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
 
 
 def _is_foreign(final: Event, message: Event) -> bool:
-    """Whether a positive FinalAck is not from where the message went.  [MS-MQQB] 3.1.1.6.2"""
+    """Whether a positive FinalAck comes from elsewhere than the message's destination.  [MS-MQQB] 3.1.1.6.2"""
     if final.kind != FINAL_ACK or final.message_class & NEGATIVE:
         return False
     return message.destination_manager not in (NULL_TEXT, final.source_manager)
 
 
 def _route(hops: list[_Hop]) -> list[str]:
-    """The keys of the queue managers in the order in which they are crossed; one that a detour comes back to, again."""
+    """Return the keys of the queue managers in the order of the route; one to which a detour returns appears again."""
     route = [hops[0].first.from_key]
     for hop in hops:
         if route[-1] != hop.first.from_key and route[-1].rpartition(":")[0] != hop.first.from_key:

@@ -1,7 +1,7 @@
-"""Which messages crossed a hop twice and why, and whether intermediates passed messages on unchanged.
+"""Messages that crossed a hop twice, and why; and intermediates that changed messages on their way.
 
-The rules are `mqproto.captures.decode.journeys`'. All packets with one message come to one stage, and so does what says
-that it has ended.
+The rules are those of `mqproto.captures.decode.journeys`. All packets with one message come to one stage, and so do the
+packets that show its end.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ RANK: Final = 1_000_000
 
 
 class JourneyStage:
-    """A stage of `grouping.MessageStages`, for rows of `keyed`; tables by SCHEMAS come out.
+    """A stage of `grouping.MessageStages`, for rows of `keyed`; it returns tables by SCHEMAS.
 
     Args:
-        ways: what the captures lack of a series.
+        ways: the losses in the captures of a series.
     """
 
     def __init__(self, ways: Callable[[str], Ways]) -> None:
@@ -43,7 +43,7 @@ class JourneyStage:
         self._checkers: dict[str, JourneyChecker] = defaultdict(JourneyChecker)
 
     def take(self, messages: Messages) -> Batches:
-        """The next messages. Of one that went straight there is to say only that it was late."""
+        """Take the next messages. The only possible finding about a straight message is that it was late."""
         found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         batch = messages.rows.take(pa.array(np.union1d(messages.odd_rows, _late(messages))))
         kinds = batch.column("kind")
@@ -72,7 +72,7 @@ class JourneyStage:
 
 
 def _late(messages: Messages) -> Integers:
-    """The crossings of straight messages at which their time to reach their queues may have been over."""
+    """Return the crossings of straight messages that may be later than their time to reach their queue allows."""
     every = messages.straight.crossings
     rows = messages.rows.select(("time_ns", "sent_time_s", "time_to_reach_queue_s", "delivery"))
     rows = rows.take(pa.array(every))

@@ -1,9 +1,9 @@
 """The possible offsets of two clocks: all straight lines between bounds from both sides.
 
-The instant when a clock shows `t` another shows `t + f(t)`. What happened before something else there bounds f from
-above at one time, what happened behind it from below at another. Clocks go steadily, so f is a straight line, and no
-steeper than DRIFT_LIMIT_PPM. All lines between the bounds are possible: their middle is what a clock is taken to be
-ahead by, and the furthest of them how uncertain that is.
+When one clock shows `t`, another shows `t + f(t)`. An event known to be before an event at the other clock bounds f
+from one side; an event known to be after one bounds it from the other. Clocks run steadily, so f is a straight line, no
+steeper than DRIFT_LIMIT_PPM. All lines between the bounds are possible: their middle is the estimate of f, and the
+distance to the furthest line is its uncertainty.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 DRIFT_LIMIT_PPM: Final = 500
-"""No clock is steered faster, and none that is left alone is as wrong."""
+"""No clock is steered faster than this, and no free-running clock drifts more."""
 SLACK_NS: Final = 1_000
-"""Of times that were written in microseconds, one may be as much too early."""
+"""A time written in microseconds may be too early by this much."""
 HULL_LIMIT: Final = 64
-"""As many bounds are kept of each side, the strictest; fewer leave more room, and are no less true."""
+"""The number of bounds kept on each side, the strictest ones; with fewer, the estimate is less exact but still true."""
 BILLION: Final = 10**9
 
 Point = tuple[int, int]
@@ -27,11 +27,11 @@ Point = tuple[int, int]
 
 
 class Ahead(NamedTuple):
-    """How far a clock is ahead of a reference, at times that it shows itself.
+    """How far a clock is ahead of a reference, at times on that clock.
 
-    offset_ns: at `at_ns`. drift_ppb: how much more it goes, in billionths.
-    uncertainty_ns: how far from that it may be, from the first to the last packet seen; None if nobody knows.
-    packets: how many were compared.
+    offset_ns: at `at_ns`. drift_ppb: its further gain, in billionths.
+    uncertainty_ns: the greatest error between the first and the last packet seen; None if unknown.
+    packets: the number compared.
     """
 
     offset_ns: int
@@ -41,13 +41,13 @@ class Ahead(NamedTuple):
     drift_ppb: int = 0
 
     def of(self, time_ns: int) -> int:
-        """How far it is ahead when it shows this time."""
+        """Return how far the clock is ahead when it shows this time."""
         if not self.drift_ppb:
             return self.offset_ns
         return self.offset_ns + round((time_ns - self.at_ns) * (self.drift_ppb / BILLION))
 
     def behind(self, reference: Ahead) -> Ahead:
-        """The same against the reference of the clock that it was compared with."""
+        """Return how far the clock is ahead of the reference of the clock that it was compared with."""
         drift, further = self.drift_ppb / BILLION, reference.drift_ppb / BILLION
         known = self.uncertainty_ns is not None and reference.uncertainty_ns is not None
         return Ahead(
@@ -67,12 +67,12 @@ class Bounds:
     above: list[Point] = field(default_factory=list)
 
     def add(self, other: Bounds) -> None:
-        """Add another bound."""
+        """Add other bounds."""
         self.below = hull([*self.below, *other.below], lower=True)
         self.above = hull([*self.above, *other.above], lower=False)
 
     def values(self) -> Iterable[int]:
-        """All bounds."""
+        """Return the values of all bounds."""
         return (value for _, value in (*self.below, *self.above))
 
 
@@ -97,9 +97,9 @@ def _turn(one: Point, two: Point, three: Point) -> int:
 
 
 class Lines(NamedTuple):
-    """All lines that are possible: a convex polygon of their values at two times.
+    """All possible lines: a convex polygon of their values at two times.
 
-    first_ns, last_ns: these times. base_ns: what the values are counted from.
+    first_ns, last_ns: these times. base_ns: the value from which these values count.
     corners: of the polygon.
     """
 
@@ -117,7 +117,7 @@ class Lines(NamedTuple):
         return sum(one for one, _ in self.corners) / count, sum(other for _, other in self.corners) / count
 
     def _level(self) -> Iterable[tuple[tuple[float, float], float]]:
-        """Where the outline has lines that do not rise: values at the first time, and how far along to the next."""
+        """Yield where lines without slope meet the outline: the first value, and how far to the next corner."""
         for (p, q), (r, s) in pairwise([*self.corners, self.corners[0]]):
             rise, following = q - p, s - r
             if rise == 0:
@@ -126,7 +126,7 @@ class Lines(NamedTuple):
                 yield (p, r), rise / (rise - following)
 
     def ahead(self, packets: int) -> tuple[Ahead, Ahead]:
-        """How far the other clock is ahead of this one, and this one of the other."""
+        """Return how far the other clock is ahead of this one, and this one of the other."""
         one, other = self.middle()
         span = max(1, self.last_ns - self.first_ns)
         drift_ppb = round((other - one) / span * BILLION)
@@ -142,10 +142,10 @@ class Lines(NamedTuple):
 
 
 def lines_between(bounds: Bounds, first_ns: int, last_ns: int) -> Lines | None:
-    """All lines between bounds; None if there is none, or they have one side only.
+    """Return all lines between bounds; None if no line fits, or one side has no bounds.
 
     Args:
-        first_ns, last_ns: when it matters where a line is.
+        first_ns, last_ns: the ends of the time for which lines are compared.
     """
     if not bounds.below or not bounds.above:
         return None
@@ -167,7 +167,7 @@ def lines_between(bounds: Bounds, first_ns: int, last_ns: int) -> Lines | None:
 def _clipped(
     corners: Sequence[tuple[float, float]], a: float, b: float, most: float
 ) -> list[tuple[float, float]]:
-    """The part of a polygon where a·p + b·q is at most a bound."""
+    """Return the part of a polygon where a·p + b·q is at most `most`."""
     found: list[tuple[float, float]] = []
     if not corners:
         return found

@@ -1,8 +1,8 @@
 """Judges messages that went straight to their destinations all at once, by columns.
 
-Nearly every message crosses each of its hops once, as it came but for its hop count, comes to its destination, and has
-nothing said about it but OrderAcks. The rules find nothing in such messages, and what became of them needs no thought.
-All others are looked at one by one; a test has every message looked at both ways.
+Nearly every message crosses each of its hops once, unchanged but for its hop count, reaches its destination, and gets
+only OrderAcks as answers. The rules find nothing in such messages, and their outcome is known without further tests.
+All others are examined one by one; a test has every message examined both ways.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from mqproto.captures.pipeline.tables.lists import integers, values
 from mqproto.wire import NULL_GUID, guid_text
 
 HOP_LIMIT: Final = 8
-"""Messages that cross more hops are looked at one by one."""
+"""Messages that cross more hops are examined one by one."""
 NULL_TEXT: Final = guid_text(NULL_GUID)
 NOBODY, NO_KEY = -2, -3
-"""In the place of numbers of keys: of the null GUID, which is nobody's, and of null. No key is numbered -1."""
+"""Stand for two keys that have no number: the null GUID, which belongs to nobody, and null. No key is numbered -1."""
 ENDS: Final = ("from_key", "to_key", "source_manager", "destination_manager")
 
 
@@ -34,12 +34,12 @@ ENDS: Final = ("from_key", "to_key", "source_manager", "destination_manager")
 class Straight:
     """Some of the messages of a batch, in its order. Rows of the batch are given by their numbers.
 
-    crossings: the rows with which they crossed a hop, those of a message together, in the order of their hops.
-    message: of each crossing, the message: the first is 0.
-    first: where in `crossings` each message begins.
-    arrival: where in `crossings` each came to its destination.
-    acks, acked: the rows of OrderAcks, and the message that each is about; those of a message together.
-    at_source: whether that OrderAck had come to where the message is from.
+    crossings: the rows in which messages crossed a hop: message by message, in the order of their hops.
+    message: for each crossing, the index of its message, from 0.
+    first: for each message, the place of its first crossing in `crossings`.
+    arrival: for each message, the place in `crossings` of its arrival at the destination.
+    acks, acked: the rows of OrderAcks, and the message that each is about; grouped by message.
+    at_source: whether the OrderAck was seen at the message's source.
     """
 
     crossings: Integers
@@ -55,11 +55,11 @@ class Straight:
 
     @property
     def hops(self) -> Integers:
-        """How many each message crossed."""
+        """Return the number of hops that each message crossed."""
         return np.diff(self.first, append=len(self.crossings))
 
     def only(self, chosen: Mask) -> Straight:
-        """Some of them."""
+        """Return the chosen messages."""
         if chosen.all():
             return self
         number = np.cumsum(chosen) - 1
@@ -77,12 +77,12 @@ class Straight:
 
 
 def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Straight]:
-    """Which messages went straight, and these.
+    """Return which messages went straight, and these messages.
 
     Args:
-        rows: messages, one behind the other, as `grouping.Event` has them.
-        sizes: how many rows each has.
-        whole: whether these are all; others are looked at one by one.
+        rows: of messages, one message after the other, as `grouping.Event` has them.
+        sizes: the number of rows of each message.
+        whole: whether a message has all its rows; the others are examined one by one.
     """
     count = len(sizes)
     message = np.repeat(np.arange(count), sizes)
@@ -124,7 +124,7 @@ def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Stra
 
 
 def _codes(rows: pa.RecordBatch, names: Sequence[str]) -> list[Integers]:
-    """Columns of keys as numbers that are equal where the keys are; NOBODY for the null GUID."""
+    """Return key columns as numbers that are equal where the keys are equal; NOBODY for the null GUID."""
     coded = pa.concat_arrays([rows.column(name) for name in names]).dictionary_encode()
     codes = pc.fill_null(coded.indices, NO_KEY).to_numpy(zero_copy_only=False).astype(np.int64)
     codes[codes == pc.index(coded.dictionary, NULL_TEXT).as_py()] = NOBODY
@@ -132,7 +132,7 @@ def _codes(rows: pa.RecordBatch, names: Sequence[str]) -> list[Integers]:
 
 
 def least(count: int, of: Integers, values: Integers) -> tuple[Integers, Mask]:
-    """The least of each group's values, and which groups have none.
+    """Return the least value of each group, and which groups have no value.
 
     Args:
         of: the group of each value, from 0 to `count` - 1, in rising order.
@@ -178,7 +178,7 @@ def uncertainties_ns(
 def uncertainty_ns(
     ahead: Mapping[tuple[str, int], Ahead], one: tuple[str, int], other: tuple[str, int]
 ) -> int | None:
-    """The same for two capture points."""
+    """Return the uncertainty of the times between two capture points."""
     if one == other or not ahead:
         return 0
     of_one, of_other = (

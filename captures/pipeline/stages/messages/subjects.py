@@ -1,4 +1,4 @@
-"""Packets by the messages that they carry, and by those that they are about."""
+"""Packets by the messages that they carry, and by the messages that they are about."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mqproto.captures.pipeline.tables.lists import mapped, subject_of
 
 NAMING: Final = ("message", "correlation", "ack_message")
 COLUMNS: Final = (*CROSSING_COLUMNS, "kind", *NAMING)
-"""What `keyed` takes: of packets, joined with their relations."""
+"""The columns that `keyed` takes from packets, joined with their relations."""
 KEYED: Final = ("subject", "about")
-"""What it has in the place of NAMING."""
+"""The columns that `keyed` puts in place of NAMING."""
 KEY: Final = ("subject",)
-"""Rows of `keyed` that are alike in this come to one stage, and there in this order."""
+"""Rows of `keyed` with the same value here come to one stage, and there in this order."""
 ORDER: Final = (*KEY, "series", "row_id", "about")
 
 
 def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The UserMessages among packets, with two columns by which they find their stage.
+    """Return the UserMessages among packets, with two columns by which they find their stage.
 
     subject: the message, as `mqproto.captures.decode.row.PacketRow.message` has it. A FinalAck or an administration
-        acknowledgment comes twice: for itself, and for the message that it is about.
-    about: whether it comes for the message that it is about.
+        acknowledgment has two rows: one for itself, and one for the message that it is about.
+    about: whether the row is for the message that the packet is about.
     """
     messages = batch.filter(pc.is_valid(batch.column("message")))
     kinds = messages.column("kind")

@@ -1,8 +1,8 @@
-"""Which messages are over, so that no row of theirs need be looked at again.
+"""Which messages are over, so that later runs can leave out their rows.
 
-A message is *decided* when it has come to its destination, the sessions that it crossed have nothing more to say about
-it, and what is transactional has been confirmed. Nothing is to be expected then but copies of what was seen. What is
-not decided may still be on its way, or wait in a queue manager whose neighbour is away.
+A message is *decided* when it has come to its destination, its sessions can report nothing more about
+it, and, if transactional, it has been confirmed. After that, only copies of packets already seen can follow. An
+undecided message may still be on its way, or wait in a queue manager whose neighbour is away.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mqproto.captures.pipeline.stages.messages.straight import NULL_TEXT
 from mqproto.captures.pipeline.tables.lists import integers
 
 WAITS: Final = "waits"
-"""The column that says whether more may become known about what a packet is to its session."""
+"""The column that says whether a packet's relation to its session may still change."""
 
 
 class Watermark(NamedTuple):
-    """Which messages are over: decided ones last seen before quiet_ns, and all last seen before silent_ns."""
+    """The limits for messages that are over: decided ones last seen before quiet_ns, others before silent_ns."""
 
     quiet_ns: int
     silent_ns: int
@@ -34,10 +34,10 @@ def settled(rows: pa.RecordBatch, watermark: Watermark, open_subjects: pa.Array,
     """Return for each row whether its message is over.
 
     Args:
-        rows: of `subjects.keyed`, with WAITS, of CONFIRMATIONS, and what is remembered of messages; those of one
+        rows: of `subjects.keyed`, with WAITS, of CONFIRMATIONS, and of remembered messages; the rows of one
             message follow one another.
-        open_subjects: messages that are not, whatever the rows say.
-        row_limit: how many rows at most are of others. With more, the messages that have been silent longest are over.
+        open_subjects: messages that are not over, whatever the rows say.
+        row_limit: the most rows of open messages. Beyond it, the messages that have been silent longest are over.
     """
     count = rows.num_rows
     if not count:
@@ -69,7 +69,7 @@ def settled(rows: pa.RecordBatch, watermark: Watermark, open_subjects: pa.Array,
 
 
 def _too_many(is_over: Mask, last_ns: Integers, sizes: Integers, row_limit: int) -> Mask:
-    """Of the others, those that have been silent longest, if their rows are too many."""
+    """Return the open messages that have been silent longest, if the open messages have too many rows."""
     newest = np.argsort(-last_ns, kind="stable")
     rows = np.cumsum(np.where(is_over, 0, sizes)[newest])
     found = np.zeros(len(sizes), dtype=bool)

@@ -17,9 +17,9 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 ORDER_ROW_LIMIT: Final = 16
-"""How many OrderAcks are remembered for messages that the captures have behind them."""
+"""The maximum number of OrderAcks remembered for messages that appear in the captures after them."""
 PROVED_LIMIT: Final = 1_024
-"""How many messages that an OrderAck has proved are remembered for others that are read behind it."""
+"""The maximum number of proved messages remembered for OrderAcks that appear after others that were made later."""
 
 
 class OrderRow(NamedTuple):
@@ -32,7 +32,7 @@ class OrderRow(NamedTuple):
 
 
 class Unconfirmed:
-    """Numbers that no OrderAck covers yet, the lowest first; beyond a limit the lowest are given up."""
+    """Numbers that no OrderAck covers yet, the lowest first; beyond a limit the lowest are discarded."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -50,7 +50,7 @@ class Unconfirmed:
         self._bound()
 
     def extend(self, first: int, message_ids: list[int], arrived_ns: Iterable[int | None]) -> None:
-        """Numbers that follow one another."""
+        """Add consecutive numbers."""
         numbers = range(first, first + len(message_ids))
         if not numbers:
             return
@@ -95,15 +95,14 @@ class HopCount:
 class SequenceCount:
     """The counts of a sequence.
 
-    place: row_id, file, frame and file_offset of its first packet; empty while acknowledgments alone have told about
-    it.
+    place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments of it were seen.
     order_rows: the OrderAcks for the highest numbers.
-    final_number, final_row: of the positive FinalAck with the highest number, and its row for CONFIRMATIONS.
+    final_number, final_row: the number of the positive FinalAck with the highest one, and its row for CONFIRMATIONS.
     unseen: numbers that no OrderAck covers yet.
-    returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
-    proved: the last of those that one has proved, as others that were made before may be read behind it.
-    doubtful: numbers with their MessageIDs that the captures have behind an OrderAck of a higher one: it proves nothing
-        of what a later message passes over, which may come even later.
+    returning: numbers with their MessageIDs, the lowest first, whose OrderAck has not reached its source yet.
+    proved: the last numbers that an OrderAck proved, kept because the captures may have earlier OrderAcks later.
+    doubtful: numbers with their MessageIDs that the captures have behind an OrderAck of a higher number. It does not
+        prove the arrival of messages that a later one passes over; these may come even later.
     """
 
     sequence: Sequence
@@ -125,7 +124,7 @@ class SequenceCount:
     hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)
 
     def remember(self, order: OrderRow) -> None:
-        """An OrderAck that counts, or will if it is from where the messages go."""
+        """Keep an OrderAck, which counts if it comes from the messages' destination."""
         if all(order.row[:3] != each.row[:3] for each in self.order_rows):
             self.order_rows.append(order)
             self.order_rows.sort(key=_by_number)
@@ -134,7 +133,7 @@ class SequenceCount:
     def confirming(self, number: int) -> list[Row]:
         """Return the OrderAcks that cover a message which appears in the captures only after them.
 
-        One of its own number, the first of all, and the first at its source.
+        These are the first for its own number, the first of all, and the first at its source.
         """
         sequence = self.sequence
         assert sequence.towards is not None, "it has a message"
@@ -148,20 +147,20 @@ class SequenceCount:
         return list(found.values())
 
     def is_acknowledged(self, number: int) -> bool:
-        """Whether an OrderAck of just this number is remembered."""
+        """Whether an OrderAck of exactly this number is remembered."""
         ackers = (self.sequence.towards or (NULL_GUID,))[0], NULL_GUID
         return any(each.number == number and each.acker in ackers for each in self.order_rows)
 
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
         """Take the numbers up to one, which an acknowledgment of this or the next number proves to have arrived.
 
-        What a message has passed over is not among them, as who was sent it may not have taken it.
+        Numbers that a later message passed over are not taken: their receiver may not have accepted them.
         """
         is_passed = self.sequence.is_passed
         return [each for each in self.unseen.through(number) if not is_passed(each[0], acknowledged)]
 
     def proved_before(self, ack: Acknowledgment) -> list[int]:
-        """The MessageIDs of what an OrderAck proves that is read behind one which was made later."""
+        """Return the MessageIDs that an OrderAck proves if it appears after an OrderAck that was made later."""
         sequence, number = self.sequence, ack.sequence_number
         if sequence.ambiguous or sequence.towards is None:
             return []
@@ -175,12 +174,12 @@ class SequenceCount:
         ]
 
     def doubt(self, number: int, message_id: int) -> None:
-        """One that an OrderAck covers may be passed over."""
+        """Note a message that an OrderAck covers, but that may be passed over."""
         if len(self.doubtful) < NUMBER_LIMIT:
             self.doubtful[number] = message_id
 
     def crossed(self, hop: Hop, interface: int, time_ns: int) -> HopCount | None:
-        """What crossed a hop at an interface, counted from now on if it was not; None of one hop too many."""
+        """Return the counts of a hop at an interface, from now on if it is new; None beyond the limit of hops."""
         found = self.hops.get((hop, interface))
         if found is None and len(self.hops) < HOP_LIMIT:
             found = self.hops[hop, interface] = HopCount(time_ns)

@@ -1,6 +1,6 @@
 """The tables of transactional sequences.  [MS-MQQB] 3.1.1.5
 
-`series`, `source_manager` and `sequence` join them with each other; numbers of packets join them with packets.
+`series`, `source_manager` and `sequence` join them with each other; packet numbers join them with packets.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from mqproto.captures.pipeline.tables.schemas import messages
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 COVERED: Final = "Covered"
-"""The kind of a row of CONFIRMATIONS that no OrderAck makes, but the positive FinalAck of a later message: it says
-about those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+"""The kind of a row of CONFIRMATIONS from the positive FinalAck of a later message: like an OrderAck,
+it confirms the messages before it.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
 """
 SEQUENCES: Final = messages.SEQUENCES.schema
 SEQUENCE_HOPS: Final = messages.SEQUENCE_HOPS.schema
@@ -37,8 +37,8 @@ CONFIRMATIONS: Final = pa.schema(
         ("connection", INTEGER),
     ]
 )
-"""An OrderAck for one message, or what is as good: rows to be put beside those of `subjects.keyed`, with their columns.
+"""An OrderAck for one message, or its equivalent: rows to join those of `subjects.keyed`, with the same columns.
 
-    kind: OrderAck, or COVERED. sequence_number: what it acknowledges. connection: null if what its sender had
-        by then may come behind it.
+    kind: OrderAck, or COVERED. sequence_number: the acknowledged number. connection: null if packets that its sender
+        had by then may come later.
 """

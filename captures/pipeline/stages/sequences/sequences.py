@@ -1,6 +1,6 @@
-"""Transactional sequences end to end: numbers on each hop, gaps, OrderAcks and what they covered.
+"""Transactional sequences end to end: numbers on each hop, gaps, and the messages that OrderAcks covered.
 
-The rules are `mqproto.captures.decode.sequences`'. All packets of a sequence come to one stage, in the order of row_id.
+The rules are in `mqproto.captures.decode.sequences`. All packets of a sequence come to one stage, by row_id.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ from mqproto.captures.pipeline.tables.lists import (
 from mqproto.wire import guid_text
 
 COLUMNS: Final = (*ACKNOWLEDGMENT_COLUMNS, "file", "frame", "file_offset")
-"""What `keyed` takes: of packets, joined with their relations."""
+"""The columns that `keyed` takes from packets, joined with their relations."""
 KEY: Final = ("series", "identifier")
-"""Rows of `keyed` that are alike in these come to one stage."""
+"""Rows of `keyed` with the same values here come to one stage."""
 ORDER: Final = ("series", "row_id")
 NUMBERS: Final = (
     *("number", "sequence_number", "message_id", "time_ns", "sent_time_s"),
@@ -79,8 +79,8 @@ SCHEMAS: Final = {
     "confirmations": CONFIRMATIONS,
 }
 REMEMBERED_LIMIT: Final = 2 * NUMBER_LIMIT
-"""Rows of a batch come sequence by sequence, so some messages are forgotten later than in `mqproto.captures.decode`.
-None is forgotten sooner, as a batch has no more than NUMBER_LIMIT rows.
+"""Batches are sorted by sequence, so some messages are forgotten later than in `mqproto.captures.decode`.
+No message is forgotten sooner, because a batch has at most NUMBER_LIMIT rows.
 """
 ORDER_ACK: Final = str(Kind.ORDER_ACK)
 RANK: Final = 2_000_000
@@ -90,7 +90,7 @@ Row = tuple[Any, ...]
 
 
 def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Transactional messages, OrderAcks and FinalAcks, with `identifier`, the TxSequenceID that they are about."""
+    """Return transactional messages, OrderAcks and FinalAcks, with the TxSequenceID in the column `identifier`."""
     identifiers = pc.coalesce(batch.column("sequence"), batch.column("ack_sequence"))
     with_identifiers = batch.append_column("identifier", identifiers)
     found: pa.RecordBatch = with_identifiers.filter(pc.is_valid(identifiers))
@@ -98,7 +98,7 @@ def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class SequenceStage:
-    """Rows of `keyed` in; out come tables by SCHEMAS."""
+    """Takes rows of `keyed`, and returns tables by SCHEMAS."""
 
     def __init__(self) -> None:
         self._losses: Losses = {}
@@ -108,11 +108,11 @@ class SequenceStage:
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def know(self, losses: Losses) -> None:
-        """Have the stage go on with what the captures lack of connections, by `facts.losses_of`, as is known by now."""
+        """Give the stage the losses of connections that are known by now, by `facts.losses_of`."""
         self._losses = losses
 
     def take(self, batch: pa.RecordBatch) -> Batches:
-        """The next rows."""
+        """Take the next rows."""
         every = list(pieces(batch))
         odd = [piece.rows for piece in every if not piece.hops]
         one_by_one = self._one_by_one(batch.take(pa.array(np.concatenate(odd)))) if odd else iter(())
@@ -127,7 +127,7 @@ class SequenceStage:
         return self._taken()
 
     def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        """Rows as `_take` takes them."""
+        """Yield rows in the form that `_take` takes."""
         is_message = pc.is_valid(batch.column("sequence"))
         messages = numbered_messages(batch.filter(is_message), self._losses)
         acks = acknowledgments(batch.filter(pc.invert(is_message)))
@@ -152,7 +152,7 @@ class SequenceStage:
         about: str | None,
         fact: NumberedMessage | Acknowledgment,
     ) -> None:
-        """The next row."""
+        """Take the next row."""
         checker = self._checker(series)
         if isinstance(fact, NumberedMessage):
             view = checker.take_message(fact)
@@ -176,7 +176,7 @@ class SequenceStage:
         return checker
 
     def _take_in_order(self, batch: pa.RecordBatch, columns: dict[str, Integers], piece: Piece) -> bool:
-        """A stretch of messages in order; false if they have to be taken one by one."""
+        """Take a stretch of messages in order; return False if they have to be taken one by one."""
 
         def of(name: str, row: int) -> Any:
             return int(columns[name][row]) if name in columns else batch.column(name)[row].as_py()
@@ -225,7 +225,7 @@ class SequenceStage:
         """Return the results of the end.
 
         Args:
-            ways: what the captures lack of a series.
+            ways: the losses in the captures of a series.
         """
         for series, checker in self._checkers.items():
             for rank, finding in enumerate(checker.finish(ways(series))):
@@ -380,7 +380,7 @@ class SequenceStage:
         return count
 
     def _close(self, series: str, count: SequenceCount) -> None:
-        """Nothing more is to come of a sequence."""
+        """Make the final rows of a sequence."""
         sequence = count.sequence
         if sequence.towards is None or not count.place:
             return
@@ -440,10 +440,10 @@ class SequenceStage:
 
 
 def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
-    """A row for each message that an OrderAck covers.
+    """Return a row for each message that an OrderAck covers.
 
     Args:
-        confirmed: of each OrderAck its row, with the source queue manager in place of the message, and the
+        confirmed: for each OrderAck, its row, with the source queue manager in place of the message, and the
             MessageIDs.
     """
     rows = batch_of(CONFIRMATIONS, (row for row, _ in confirmed))
@@ -457,7 +457,7 @@ def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
 
 
 def _told(ack: Acknowledgment) -> tuple[int, int | None]:
-    """What it acknowledges, and the connection that has it behind all that its sender had."""
+    """Return the acknowledged number and the connection; no connection if its sender's packets may come later."""
     return ack.sequence_number, None if ack.ahead else ack.connection
 
 

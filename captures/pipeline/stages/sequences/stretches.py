@@ -1,8 +1,8 @@
 """Where the messages of sequences followed one another, so that many can be taken at once.
 
-Sequences are judged apart from each other, so the rows of a batch may come sequence by sequence. Between two
-acknowledgments of a sequence, rows of different hops are judged apart as well. A stretch of messages that on each hop
-all come in order needs no more than its ends to be looked at.
+Sequences are judged apart from each other, so a batch may be sorted by sequence. Between two
+acknowledgments of a sequence, different hops are judged apart too. If a stretch of messages is in order on each
+hop, only its first and last messages need to be examined.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OF_HOP: Final = ("from_key", "to_key", "interface")
 class Piece(NamedTuple):
     """Rows of a batch, by their numbers.
 
-    hops: of a stretch in order, those of each hop; of other rows nothing.
+    hops: the rows of each hop if this is a stretch in order; otherwise empty.
     """
 
     rows: Integers
@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[Piece]:
-    """All rows of a batch of `sequences.keyed`; those of one TxSequenceID follow one another as they did."""
+    """Yield all rows of a batch of `sequences.keyed`; the rows of one TxSequenceID keep their order."""
     if not batch.num_rows:
         return
     sequence = codes(batch, ("series", "identifier"))

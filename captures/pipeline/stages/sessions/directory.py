@@ -1,8 +1,8 @@
-"""Who is at which address, learnt in advance from all handshakes, and used for each packet only as far as known by
+"""The queue managers at addresses, learnt in advance from all handshakes; each packet uses only what was known by
 then.
 
 Connections are judged apart from each other, but an address that one handshake has shown names the ends of others.
-There are few addresses and many packets, so every stage gets all of that.
+There are few addresses and many packets, so every stage gets the whole directory.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS
 HANDSHAKE: Final = (str(Kind.ESTABLISH_CONNECTION), str(Kind.CONNECTION_PARAMETERS))
 ORIGIN_COLUMNS: Final = ("series", "source_address", "source_port", "source_manager", "hop_count")
 INTRODUCTION_LIMIT: Final = 65_536
-"""How much is learnt from one series; what a stranger's handshakes tell beyond that is passed over."""
+"""The maximum number of introductions learnt from one series; a stranger's further handshakes are ignored."""
 
 
 class FirstHop(NamedTuple):
-    """An end of a connection where a message began its way, and the message's source."""
+    """The end of a connection from which a message left its source, and that source."""
 
     series: str
     address: str
@@ -41,7 +41,7 @@ class FirstHop(NamedTuple):
 
 
 class Introduction(NamedTuple):
-    """What the handshake that a packet ends has told for the first time."""
+    """The news in a handshake, which the packet with this number completes."""
 
     number: int
     client: Endpoint
@@ -59,12 +59,12 @@ class Directory(NamedTuple):
     by_series: dict[str, list[Introduction]]
 
     def of(self, series: str) -> list[Introduction]:
-        """All that becomes known while a series is read."""
+        """Return everything that becomes known while a series is read."""
         return self.by_series.get(series, [])
 
 
 class Learners:
-    """What learns of handshakes, so that it can go on with later ones."""
+    """Learns from handshakes; later runs can continue with their own."""
 
     def __init__(self) -> None:
         self._learners: dict[str, _Learner] = {}
@@ -89,7 +89,7 @@ class Learners:
 
 
 class _Learner(Addresses):
-    """Remembers what was news, and with which packet it came."""
+    """Remembers each new introduction, and the packet that brought it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,14 +106,14 @@ class _Learner(Addresses):
         return news
 
     def bound(self) -> None:
-        """What there is to know has been counted already: it is what captures have, and small."""
+        """Do nothing: `learn` limits the introductions."""
 
 
 class Remembered(Addresses):
     """The knowledge from handshakes up to the current packet.
 
     Attributes:
-        introductions: all there are; those of a later run are these and more.
+        introductions: all of the series; a later run has these and more.
     """
 
     def __init__(self, introductions: list[Introduction]) -> None:
@@ -122,7 +122,7 @@ class Remembered(Addresses):
         self._next = 0
 
     def advance(self, number: int) -> None:
-        """The packet with that number is next."""
+        """Move on to the packet with this number."""
         self.conflict = ""
         while self._next < len(self.introductions) and self.introductions[self._next].number <= number:
             introduction = self.introductions[self._next]
@@ -132,15 +132,15 @@ class Remembered(Addresses):
             self._next += 1
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
-        """It has been learnt."""
+        """Do nothing: every handshake has been learnt in advance."""
         return False
 
     def bound(self) -> None:
-        """Nothing is forgotten."""
+        """Do nothing: no address is forgotten."""
 
 
 def first_hops(packets: pa.RecordBatch) -> set[FirstHop]:
-    """Return the ends where messages began their way, and the sources of these messages; one row for each.
+    """Return the ends from which messages left their sources, with these sources; one row for each pair.
 
     Args:
         packets: with ORIGIN_COLUMNS.
@@ -165,7 +165,7 @@ def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Ori
 
 
 def resolved(column: pa.Array, origins: Origins | None) -> pa.Array:
-    """Keys of RELATIONS, with the queue manager in place of an address, where that is known."""
+    """Return keys of RELATIONS, in which known queue managers replace their addresses."""
     if origins is None:
         return column
     return mapped_texts(column, lambda text: key_text(origins.resolve(key_of(text))))

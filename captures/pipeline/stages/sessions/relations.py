@@ -1,4 +1,4 @@
-"""RELATIONS of packets of one connection that were taken together."""
+"""RELATIONS of packets of one connection that were taken all at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 
 def is_from(batch: pa.RecordBatch, endpoint: Endpoint) -> Mask:
-    """Which packets come from an endpoint."""
+    """Return which packets come from an endpoint."""
     same = pc.and_(
         pc.equal(batch.column("source_address"), endpoint.host),
         pc.equal(batch.column("source_port"), endpoint.port),
@@ -29,7 +29,7 @@ def is_from(batch: pa.RecordBatch, endpoint: Endpoint) -> Mask:
 def relations_of(
     batch: pa.RecordBatch, connection: Connection, from_client: Mask, said: Said
 ) -> pa.RecordBatch:
-    """RELATIONS of packets that were taken together."""
+    """Return RELATIONS of packets that were taken all at once."""
     halves = (connection.server, connection.client)
     sender, other = pa.array(from_client.astype(np.int8)), pa.array((~from_client).astype(np.int8))
     labels = pa.array([half.label for half in halves], CODED)
@@ -59,7 +59,7 @@ def _numbers(column: Integers, kind: pa.DataType) -> pa.Array:
 
 
 def _ranges(first: Integers, last: Integers, count: Integers) -> tuple[pa.Array, pa.Array]:
-    """First and last as lists of two, and how many."""
+    """Return first and last numbers as lists of two, and how many each covers."""
     none = count == NOBODY
     ends = pa.array(np.append(0, np.cumsum(np.where(none, 0, 2))), pa.int32())
     pairs = pa.array(np.stack([first, last], axis=1)[~none].ravel())

@@ -46,9 +46,9 @@ COLUMNS: Final = (
     "queue",
     "destination_manager",
 )
-"""What this stage reads of packets."""
+"""The columns that this stage reads from packets."""
 KEY: Final = ("series", "connection")
-"""Packets that are alike in these come to one stage."""
+"""Packets with the same values here come to one stage."""
 TOGETHER: Final = (
     "series",
     "connection",
@@ -68,22 +68,22 @@ ENDED: Final = (
     "sent_bytes",
     "came_bytes",
 )
-"""What this stage reads of streams."""
+"""The columns that this stage reads from streams."""
 WAITING_LIMIT: Final = 262_144
-"""Of how many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
+"""The maximum number of messages whose rows wait for acknowledgments; beyond it, rows are written without these."""
 SESSIONS: Final = schemas.SESSIONS.schema
 SCHEMAS: Final = {"relations": RELATIONS, "sessions": SESSIONS, "findings": FINDINGS}
 RANK: Final = 0
-"""Findings about the session come first among those of a packet."""
+"""Findings about the session come first among the findings about a packet."""
 
 Row = tuple[Any, ...]
 
 
 @dataclass(slots=True)
 class _Count:
-    """What one end has sent.
+    """The packets that one end has sent.
 
-    waiting: messages of which acknowledgments may still say something, with their rows and the names of their queues.
+    waiting: messages whose acknowledgments may still come, with their rows and the names of their queues.
     """
 
     packets: int = 0
@@ -98,7 +98,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Session:
-    """One connection as one interface saw it.
+    """One connection as seen by one interface.
 
     place: row_id, file, frame and file_offset of its first packet.
     """
@@ -120,7 +120,7 @@ class _Session:
 
 
 class _Series:
-    """What is known about one series."""
+    """The known facts about one series."""
 
     def __init__(self, names: Names, remembered: Remembered) -> None:
         self.addresses = remembered
@@ -130,10 +130,10 @@ class _Series:
 
 
 class SessionStage:
-    """Packets in, with COLUMNS; out come tables by SCHEMAS.
+    """Takes packets with COLUMNS, and returns tables by SCHEMAS.
 
     Args:
-        names: what queue managers are called.
+        names: of queue managers.
     """
 
     def __init__(self, names: Names) -> None:
@@ -145,7 +145,7 @@ class SessionStage:
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def know(self, directory: Directory) -> None:
-        """Give the stage the knowledge from all handshakes of its packets."""
+        """Give the stage the directory from all handshakes among its packets."""
         self._directory = directory
         for name, series in self._series.items():
             series.addresses.introductions = directory.of(name)
@@ -175,7 +175,7 @@ class SessionStage:
         return self._taken()
 
     def take(self, batch: pa.RecordBatch) -> Batches:
-        """The next packets."""
+        """Take the next packets."""
         has_session = pc.is_valid(batch.column("connection"))
         self._add_pings(batch.filter(pc.invert(has_session)))
         batch = batch.filter(has_session)
@@ -198,7 +198,7 @@ class SessionStage:
         return self._taken()
 
     def _queue_names(self, batch: pa.RecordBatch) -> pa.Array:
-        """What the destination queue of each message is called."""
+        """Return the name of each message's destination queue."""
         pair = codes(batch, ("queue", "destination_manager"))
         _, rows, which = np.unique(pair, return_index=True, return_inverse=True)
         some = batch.select(("queue", "destination_manager")).take(pa.array(rows))
@@ -209,7 +209,7 @@ class SessionStage:
         return pa.array(found, CODED).take(pa.array(which))
 
     def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        """Rows as `_take` takes them."""
+        """Yield rows in the form that `_take` takes."""
         return zip(
             session_facts(batch),
             values(batch, "series"),
@@ -229,10 +229,10 @@ class SessionStage:
         *,
         is_next: bool = True,
     ) -> None:
-        """A packet. Others may have been taken before it that are behind it, but none that begins a connection.
+        """Take a packet. Later packets may have been taken before it, but none of them begins a connection.
 
         Args:
-            is_next: whether all before it have been taken.
+            is_next: whether all packets before it have been taken.
         """
         series = self._series_of(name)
         if is_next:
@@ -263,7 +263,7 @@ class SessionStage:
         return batches
 
     def _add_pings(self, batch: pa.RecordBatch) -> None:
-        """Pings cross between hosts, outside of sessions."""
+        """Add rows for Pings, which cross between hosts outside of sessions."""
         ends = zip(
             map(self._names.endpoint, endpoints(batch, "source")),
             map(self._names.endpoint, endpoints(batch, "destination")),
@@ -329,7 +329,7 @@ class SessionStage:
             self._answer(each, view.answered)
 
     def _wait(self, count: _Count, row: Row, sent: Sent, queue_name: str | None) -> None:
-        """A message's row goes out when it has had its acknowledgments, or there are too many of them."""
+        """Keep the row of a message until its acknowledgments have come, or too many rows wait."""
         count.waiting[sent] = (row, queue_name)
         self._waiting_count += 1
         if self._waiting_count > WAITING_LIMIT:
@@ -339,7 +339,7 @@ class SessionStage:
                     self._release(waiting.server)
 
     def _take_together(self, batch: pa.RecordBatch, packets: Packets) -> bool:
-        """Messages and SessionAcks of one connection; false if they have to be taken one by one.
+        """Take messages and SessionAcks of one connection; return False if they have to be taken one by one.
 
         Args:
             batch: with TOGETHER.
@@ -385,13 +385,13 @@ class SessionStage:
         return True
 
     def _answer(self, count: _Count, answered: Iterable[Sent]) -> None:
-        """Of some messages more is known now: the rows of those go out of which that is all."""
+        """Write the rows of messages for which no further acknowledgments can come."""
         for sent in answered:
             if sent.is_settled and sent in count.waiting:
                 self._go_out(sent, *count.waiting.pop(sent))
 
     def _release(self, count: _Count) -> None:
-        """The rows of all messages go out, as nothing more will be said about them."""
+        """Write the rows of all messages, because nothing more will be known about them."""
         for sent, (row, queue_name) in count.waiting.items():
             self._go_out(sent, row, queue_name)
         count.waiting.clear()
@@ -403,7 +403,7 @@ class SessionStage:
         )
 
     def _close(self, name: str, session: _Session) -> None:
-        """A session is over, as far as the capture goes."""
+        """Make the final rows of a session, as far as the capture shows it."""
         connection = session.connection
         client, server = connection.client, connection.server
         timeouts_ms = connection.timeouts_ms or (None, None)
@@ -441,7 +441,7 @@ _NOTHING: Final = (None,) * (len(RELATIONS) - 6)
 
 
 def _advance(session: _Session, facts: SessionFacts) -> None:
-    """How far the handshake has come, whatever is lost later."""
+    """Note how far the handshake has come; later losses do not change this."""
     stage = session.connection.stage
     if session.reached < stage <= Stage.REFUSED:
         session.reached = stage

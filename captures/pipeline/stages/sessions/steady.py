@@ -1,12 +1,12 @@
-"""Sessions that go on as they should: many packets of one connection at once.
+"""Sessions without faults: many packets of one connection at once.
 
-Between the handshake and whatever goes wrong a session has nothing but messages and acknowledgments that count rightly,
-go forward, and stay within the window. Where that is so the rules of `mqproto.captures.decode.sessions` find nothing,
-and what acknowledges what is a matter of counting. Where it is not so nothing is done, and the rules look at each
-packet.
+Between the handshake and the first fault, a session has only messages and acknowledgments with correct counts,
+which go forward, and stay within the window. In such packets the rules of `mqproto.captures.decode.sessions` find
+nothing, and counting tells which acknowledgment covers which message. Otherwise nothing is done here, and the rules
+judge each packet.
 
-Counts are 16 bits wide and wrap. Here messages are counted on from the last one before these packets, which is 0; those
-before it that still wait for an acknowledgment have numbers below that.
+Counts are 16 bits wide and wrap. Here messages are counted from the last one before these packets, which is 0; earlier
+ones that still wait for an acknowledgment have lower numbers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mqproto.captures.pipeline.tables.lists import codes, integers
 NOBODY: Final = -1
 _OF_ALL: Final = ("number", "time_ns", "size_bytes", "position")
 LEAST: Final = 128
-"""How many packets of a connection, one behind the other, are worth it."""
+"""The minimum number of consecutive packets of a connection for which this is worth it."""
 MOST: Final = OUTSTANDING_LIMIT // 2
-"""How many are taken at a time. Counts go round: of more messages nobody could say which an acknowledgment means."""
+"""The maximum number taken at a time. Counts wrap: with more messages, an acknowledgment could mean several of them."""
 FAR: Final = 0x4000
-"""So far an acknowledgment of what is saved may go back; beyond that it could as well go forward."""
+"""The furthest that an acknowledgment of saved messages may go back; beyond this it could also be going forward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Packets:
     """Packets by columns.
 
     is_message, recoverable: of UserMessages.
-    has_header: whether there is a SessionHeader, which the columns behind it are of.
+    has_header: whether there is a SessionHeader; the columns after it are its fields.
     """
 
     number: Integers
@@ -61,7 +61,7 @@ class Packets:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> Packets:
-        """Those of a batch with SESSION_COLUMNS."""
+        """Return the columns of a batch with SESSION_COLUMNS."""
         delivery = batch.column("delivery")
         masks = (
             pc.is_valid(delivery),
@@ -74,17 +74,17 @@ class Packets:
         return cls(*columns)
 
     def take(self, rows: Integers) -> Packets:
-        """Some of them."""
+        """Return some of the packets."""
         return Packets(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Acknowledgments of the messages of one end, of one kind: received, or saved.
+    """Acknowledgments of one end's messages, of one kind: received, or saved.
 
-    waiting: those from before these packets, the oldest first.
-    rows: of the messages; headers: of the SessionHeaders of the other end.
-    covered: by each header, the last message that it and those before it cover.
+    waiting: messages from before these packets, the oldest first.
+    rows: of the messages; headers: the rows of the other end's SessionHeaders.
+    covered: for each header, the last message that it and the headers before it cover.
     """
 
     waiting: list[Sent]
@@ -102,7 +102,7 @@ class Answers:
         return np.append(-len(self.waiting), self.covered)[:-1]
 
     def packets(self, number: Integers, message: Integers) -> Integers:
-        """The numbers of the packets of some messages."""
+        """Return the packet numbers of some messages."""
         every = np.append([sent.packet for sent in self.waiting], number[self.rows]).astype(np.int64)
         found: Integers = every[message + len(self.waiting) - 1]
         return found
@@ -117,7 +117,7 @@ class Steady:
 
 
 def divide(batch: pa.RecordBatch, packets: Packets) -> tuple[Integers, list[Integers]]:
-    """The rows that are to be taken one by one, and those that may be taken together, by their first."""
+    """Return the rows to take one by one; and groups that may be taken all at once, by their first rows."""
     is_ack = pc.equal(batch.column("kind"), str(Kind.SESSION_ACK)).to_numpy(zero_copy_only=False)
     lacks = (
         integers(batch, "missing_bytes") | integers(batch, "skipped_bytes") | integers(batch, "cut_bytes")
@@ -144,11 +144,11 @@ def divide(batch: pa.RecordBatch, packets: Packets) -> tuple[Integers, list[Inte
 
 
 def take(connection: Connection, from_client: Mask, packets: Packets) -> tuple[Said, dict[int, Sent]] | None:
-    """Packets of a connection, if all of them are by the book.
+    """Take packets of a connection, if all of them follow the rules.
 
     Returns:
-        what they are to their session, and the messages that still wait for an answer, by their rows; None, and nothing
-        has been done, if the rules have to look at each.
+        their relations to their session, and the messages that still wait for an answer, by their rows; None, without
+        any change, if the rules have to judge each packet.
     """
     client, server = connection.client, connection.server
     if connection.stage not in (Stage.OPEN, Stage.UNKNOWN):
@@ -164,11 +164,11 @@ def take(connection: Connection, from_client: Mask, packets: Packets) -> tuple[S
 
 
 def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | None:
-    """Whether all is by the book that one end has sent, and that the other has said about it.
+    """Check one end's packets, and the other end's acknowledgments of them; None if the rules have to judge them.
 
     Args:
-        mine: the packets that it has sent.
-        window: the largest of both ends, before these packets; 0 where the capture does not tell.
+        mine: the packets that this end has sent.
+        window: the larger one of both ends, before these packets; 0 if the capture does not show it.
     """
     if not half.is_exact or Step.TALKING not in MAY_FOLLOW[half.step]:
         return None
@@ -189,7 +189,7 @@ def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | Non
 
 
 def _received(half: Half, sent: Integers, headers: Integers, packets: Packets, window: int) -> Answers | None:
-    """What is said to be received goes forward, and is no more than was sent; what is not stays within the window."""
+    """Check that receipts go forward, cover only sent messages, and leave no more open than the window allows."""
     waiting = list(half.unacknowledged)
     assert half.sent is not None
     assert half.acknowledged is not None
@@ -209,7 +209,7 @@ def _received(half: Half, sent: Integers, headers: Integers, packets: Packets, w
 
 
 def _saved(half: Half, recoverable: Integers, headers: Integers, packets: Packets) -> Answers | None:
-    """What is said to be saved leaves nothing out, and is no more than was sent."""
+    """Check that acknowledgments of saved messages leave none out, and cover only messages that were sent."""
     waiting = list(half.unsaved)
     if len(waiting) + len(recoverable) >= OUTSTANDING_LIMIT:
         return None
@@ -232,14 +232,14 @@ def _saved(half: Half, recoverable: Integers, headers: Integers, packets: Packet
 
 
 def _follow(counts: list[int | None], last: int) -> bool:
-    """Whether these counts follow one another, up to the last one."""
+    """Whether these counts are consecutive, up to `last`."""
     return all(count == (last - place) & 0xFFFF for place, count in enumerate(reversed(counts)))
 
 
 class Said:
     """The relations of packets to their session, a number for each; NOBODY if there is none.
 
-    Attributes as the columns of RELATIONS; of `received` and `saved` the first packet, the last, and how many.
+    Attributes are the columns of RELATIONS; `received` and `saved` have the first packet, the last, and their number.
     """
 
     def __init__(self, count: int) -> None:
@@ -250,10 +250,10 @@ class Said:
 
 
 def _settle(half: Half, mine: Mask, steady: Steady, packets: Packets, said: Said) -> dict[int, Sent]:
-    """Have it known about an end what `_look` has found.
+    """Update one end of a session with the results of `_look`.
 
     Args:
-        said: where it is put down.
+        said: takes the relations.
 
     Returns:
         the messages that still wait for an answer, by their rows.

@@ -1,1 +1,1 @@
-"""Stages as tasks, each in the module of its table: who brings which rows to whom, and where tables go."""
+"""Stages as tasks, each in the module of its table: which rows go to which task, and where tables go."""

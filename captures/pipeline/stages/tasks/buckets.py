@@ -19,13 +19,13 @@ from mqproto.captures.pipeline.tables.parts import parquet
 from mqproto.captures.pipeline.tables.schemas.columns import REPEATED
 
 BATCH_ROWS: Final = 65_536
-"""How many rows stages are given at a time."""
+"""The number of rows that stages get at a time."""
 SENT_ROWS: Final = 1 << 18
-"""How many rows are gathered before they are sent."""
+"""The number of rows that are gathered before they are sent."""
 
 
 def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
-    """The rows of each bucket, in their order."""
+    """Return the rows of each bucket, in their order."""
     order = np.argsort(bucket, kind="stable")
     found, starts, counts = np.unique(bucket[order], return_index=True, return_counts=True)
     rows = batch.take(pa.array(order))
@@ -36,7 +36,7 @@ def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
 
 
 def by_text(column: pa.Array, buckets: int) -> Integers:
-    """Buckets by a column of texts, the same in every process."""
+    """Return buckets by a column of texts, the same in every process."""
     import pandas as pd  # It takes 0.2 s to import, which programs that judge nothing are spared.
 
     is_coded = pa.types.is_dictionary(column.type)
@@ -57,8 +57,8 @@ def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
 class PacketPart:
     """A part of the table of packets: consecutive rows of one series.
 
-    path: or its URI.
-    rows_before, framed_before: of the series, before it.
+    path: its path or URI.
+    rows_before, framed_before: the rows and packets of the series before it.
     is_new: whether no run has judged it. is_end: whether the next run of its series replaces it.
     """
 
@@ -76,7 +76,7 @@ class PacketPart:
 
 
 def read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of a part, some rows at a time."""
+    """Yield some columns of a part, in batches."""
     names = list(columns)
     with parquet(part.path, [name for name in names if name in REPEATED]) as file:
         yield from file.iter_batches(BATCH_ROWS, columns=names)
@@ -96,13 +96,13 @@ class StreamPart:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
+    """Return a column in one piece."""
     combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 class PartIndex:
-    """Where the rows of packets are, all parts of a series in its order."""
+    """Finds the parts that hold the rows of packets; the parts of a series are in order."""
 
     def __init__(self, parts: Sequence[PacketPart]) -> None:
         self.count = len(parts)
@@ -120,11 +120,11 @@ class PartIndex:
         }
 
     def of_rows(self, batch: pa.RecordBatch) -> Integers:
-        """The part of each row_id, or `count` where that is null."""
+        """Return the part of each row_id, or `count` for null."""
         return self._find(batch, "row_id", self._rows)
 
     def of_numbers(self, batch: pa.RecordBatch) -> Integers:
-        """The part of each packet by its number, or `count` where that is null."""
+        """Return the part of each packet by its number, or `count` for null."""
         return self._find(batch, "number", self._numbers)
 
     def _find(self, batch: pa.RecordBatch, name: str, before: dict[str, npt.NDArray[np.int64]]) -> Integers:
@@ -142,7 +142,7 @@ class PartIndex:
 
 
 class Gathering:
-    """Rows of one task on their way to buckets, sent now and then, so that few are kept, and in large batches."""
+    """Rows of one task on their way to buckets: sent in large batches, and often enough that few are kept."""
 
     def __init__(self, exchange: str, outbox: Outbox) -> None:
         self._exchange = exchange
@@ -167,7 +167,7 @@ class Gathering:
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows some at a time: so few that what is made of them stays small, and no fewer, as each call takes its time."""
+    """Yield rows in batches: small ones limit the data made from them, but each call takes time."""
     kept: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

@@ -1,11 +1,11 @@
 """How far packets are judged, kept among the tables for the next run to go on from.
 
-What a stage says about packets is *settled* if no later packet changes it; it stays in the tables. All else is *open*:
-what is so if nothing more comes. That is in parts of its own, which the next run replaces. So packets are judged once,
-and what is looked at again does not grow with the captures: sessions and sequences in bounded numbers, as
-`mqproto.captures.decode` remembers them, and messages of the last half hour, or that are still on their way.
+A stage's result about packets is *settled* if no later packet changes it; it stays in the tables. Other results are
+*open*: true if nothing more comes. They are in separate parts, which the next run replaces. So packets are judged once,
+and the work of later runs does not grow with the captures: they take up a bounded number of sessions and sequences, as
+`mqproto.captures.decode` does, and messages of the last half hour, or still on their way.
 
-It lies in the folder `_judged`: of each bucket its stage as it was behind the last packet, or the rows of its open
+The folder `_judged` has, for each bucket, its stage as it was after the last packet, or the rows of its open
 messages; see mqproto.captures.pipeline.kept.state.
 """
 
@@ -27,18 +27,18 @@ from mqproto.captures.pipeline.tables.parts import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
 FORM: Final = 13
-"""To be raised when what is saved means something else than before, or what tables say about packets. Of another form
-nothing is used: then all packets are judged anew."""
+"""Raise this when the meaning of saved data changes, or of results in tables. Data of another form is not used:
+then all packets are judged again."""
 QUIET_NS: Final = 1_800 * NANOSECONDS
-"""A message that has come to its destination, and for which all have answered, is settled when it has been silent for
-so long. It is as long as a queue manager is taken to remember it; see
+"""A message that has reached its destination, and has all its answers, is settled after this time without packets.
+A queue manager is assumed to remember a message as long; see
 mqproto.captures.pipeline.stages.messages.duplicates."""
 PARTED_NS: Final = 2 * SILENT_NS
-"""After this time of silence sessions are closed. By then their connections are."""
+"""Sessions are closed after this time of silence; their connections count as over by then."""
 MORE: Final = 2
-"""How many times the buckets that there are new rows may want; with more, all is judged anew, in more of them."""
+"""The buckets may be too few for the new rows by this factor; beyond it, everything is judged again in more buckets."""
 LOSS_LIMIT: Final = 65_536
-"""Of how many sessions that are over it is remembered what the captures lack."""
+"""The maximum number of closed sessions whose losses are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Buckets:
     messages: int
 
     def hold(self, wanted: Buckets) -> bool:
-        """Whether they do where others are wanted."""
+        """Whether these buckets are enough where the other numbers are wanted."""
         return wanted.connections <= MORE * self.connections and wanted.messages <= MORE * self.messages
 
 
@@ -57,7 +57,7 @@ class Buckets:
 class Past:
     """The state after the last judged packet.
 
-    first_hops: who sent messages from where. losses, ways: of sessions that are over.
+    first_hops: the sources of messages, and the ends from which they sent. losses, ways: of sessions that are over.
     places: the capture points: series and interface.
     clock_pairs: rows of `clocks.CLOCK_PAIRS`. codes: how often each severity and code was found.
     """
@@ -71,7 +71,7 @@ class Past:
     codes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def lose(self, losses: Losses) -> None:
-        """Note the losses of sessions that are over by now."""
+        """Note the losses of sessions that are now over."""
         self.losses |= losses
         for key in list(self.losses)[:-LOSS_LIMIT]:
             del self.losses[key]
@@ -81,9 +81,9 @@ class Past:
 class Checkpoint:
     """The judged results in tables; parts are given by their names.
 
-    form: of what is saved. names: what queue managers and queues are called, as a digest.
-    whole: the series that the captures lack nothing of.
-    newest_ns: when the last frame was caught; of the series that grew last, in the one that is furthest behind.
+    form: of the saved data. names: a digest of the names of queue managers and queues.
+    whole: the series without losses.
+    newest_ns: the time of the last frame; if several series grew last, of the one that is furthest behind.
     past: with a Past. sessions, sequences: with stages, by bucket. messages: with the rows of open messages, by bucket.
     arrivals: by bucket, the settled parts of that table.
     open: parts of tables.
@@ -115,12 +115,12 @@ def checkpoint_of(entry: dict[str, Any] | None) -> Checkpoint | None:
 
 
 def watermark(newest_ns: int) -> Watermark:
-    """Return the horizon, if the newest frame has that time."""
+    """Return the limits for messages that are over, given the time of the newest frame."""
     return Watermark(newest_ns - QUIET_NS, newest_ns - SILENT_NS)
 
 
 def digest(names: Names) -> str:
-    """Different for names that are."""
+    """Return a digest that differs for different names."""
     told = [
         sorted(map(repr, each.items()))
         for each in (names.managers, names.addresses, names.hosts, names.queues)

@@ -28,29 +28,29 @@ from mqproto.captures.pipeline.tables.parts import Part, Store
 T = TypeVar("T")
 
 OPEN: Final = "open"
-"""Begins the names of parts with what is not settled."""
+"""Begins the names of parts with open results."""
 KEPT_ROWS: Final = 1_000_000
 BUCKET_ROWS: Final = 200_000
-"""How many rows of open messages are kept in all, and of one bucket: it is sorted in memory."""
+"""The most rows of open messages to keep: for all buckets, and for one, because it is sorted in memory."""
 
 
 def opened(exchange: str) -> str:
-    """The exchange with those rows that are not settled."""
+    """Return the exchange with the open rows."""
     return f"open {exchange}"
 
 
 @dataclass(frozen=True)
 class Context:
-    """All that the tasks of one stage share.
+    """The data that all tasks of one stage share.
 
     store: of the tables. run: the run's name.
-    parts: of the table of packets, all of them. streams: of that of streams.
-    new: those that no run has judged. ends: those that the next run of their series replaces; both by their numbers.
-    lossy: the series that the captures lack some of.
-    before: how far the run before has come; None if all packets are judged anew.
-    watermark: of which messages nothing more is expected.
+    parts: all parts of the table of packets. streams: those of the table of streams.
+    new: parts that no run has judged. ends: parts that the next run of their series replaces; both by their numbers.
+    lossy: the series with losses.
+    before: the state after the previous run; None if all packets are judged again.
+    watermark: the limits for messages that are over.
     parted_ns: sessions that are silent since then are over.
-    directory, origins, losses, known_ways, ahead: what the stages before have found.
+    directory, origins, losses, known_ways, ahead: results of earlier stages.
     """
 
     store: Store
@@ -73,12 +73,12 @@ class Context:
 
     @property
     def kept_rows(self) -> int:
-        """How many rows of open messages a bucket keeps."""
+        """The number of rows of open messages that a bucket keeps."""
         return min(KEPT_ROWS // self.buckets.messages, BUCKET_ROWS)
 
     @cached_property
     def index(self) -> PartIndex:
-        """Where the rows of packets are."""
+        """The index that finds the rows of packets."""
         return PartIndex(self.parts)
 
     def lossless(self, series: str) -> bool:
@@ -94,7 +94,7 @@ class Context:
         return f"{table}/{self.run}-{stage}-{number:06d}.parquet"
 
     def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
-        """Write it."""
+        """Write a part, and return it."""
         return self.store.write_part(self.part_name(table, stage, number), rows)
 
 
@@ -112,7 +112,7 @@ class Task:
 class Found:
     """The settled or open results of one task.
 
-    parts: that it has written.
+    parts: those that the task has written.
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Found:
 class Done:
     """The report of one task.
 
-    saved: the part with what the next run goes on from.
+    saved: the part from which the next run continues.
     """
 
     settled: Found = field(default_factory=Found)
@@ -139,17 +139,17 @@ class Done:
 
 Stage = Callable[[Context, Task, Inbox, Outbox, Count], Done]
 Route = Callable[[pa.RecordBatch], Integers]
-"""The buckets that rows go to."""
+"""Returns the buckets that rows go to."""
 
 
 class Out:
     """The output of one task: either settled or open rows.
 
     Args:
-        stage: that finds it.
-        routes: the tables of which the rows go on to other tasks, with the exchanges for them. All other rows are
+        stage: that makes the rows.
+        routes: the tables whose rows go on to other tasks, with their exchanges. All other rows are
             written.
-        outbox: by which they go.
+        outbox: that takes rows for other tasks.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Out:
         self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def add(self, rows: Batches) -> None:
-        """Rows of tables."""
+        """Add rows of tables."""
         for table, batch in rows.items():
             if table in self._sent:
                 route, gathering = self._sent[table]
@@ -199,7 +199,7 @@ def outs(
     routes: Mapping[str, tuple[str, Route]],
     outbox: Outbox,
 ) -> tuple[Out, Out]:
-    """For what is settled, and for what is open."""
+    """Return the outputs for settled and for open rows."""
     return (
         Out(context, task, done, stage, routes, outbox, is_open=False),
         Out(context, task, done, stage, routes, outbox, is_open=True),
@@ -207,7 +207,7 @@ def outs(
 
 
 def resumed(context: Context, task: Task, name: str, kind: type[T]) -> T | None:
-    """A stage as the run before has saved it."""
+    """Return a stage as the previous run has saved it."""
     if context.before is None:
         return None
     names = context.before.sessions if name == "sessions" else context.before.sequences
@@ -215,5 +215,5 @@ def resumed(context: Context, task: Task, name: str, kind: type[T]) -> T | None:
 
 
 def saved_stage(context: Context, task: Task, name: str, stage: object) -> Part:
-    """Save it for the next run."""
+    """Save a stage for the next run."""
     return save(context.store, context.part_name(FOLDER, name, task.number), [(0, stage)])

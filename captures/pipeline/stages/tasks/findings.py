@@ -30,20 +30,20 @@ OF_SEQUENCES: Final = "findings of sequences"
 OF_JOURNEYS: Final = "findings of journeys"
 FINDERS: Final = (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS)
 OPEN_FINDERS: Final = tuple(map(opened, FINDERS))
-"""Findings on their way to the packets that they are about, by the stage that found them."""
+"""The exchanges of open findings on their way to the packets that they are about, by the stage that made them."""
 READ: Final = (*FINDERS, *OPEN_FINDERS)
-"""What `place` takes."""
+"""The exchanges that `place` takes."""
 PLACED: Final = ("file", "frame", "file_offset")
 NEAR: Final = (
     *("row_id", "number", "connection"),
     *("file", "frame", "first_frame", "source_address", "source_port"),
 )
 PLACED_FINDINGS: Final = packets.FINDINGS.schema
-"""Findings, and the place of the packet that each is about: its file, the frame that ended it, and where it began."""
+"""Findings with the place of the packet that each is about: its file, its last frame, and its first offset."""
 
 
 def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
-    """All that was found about the packets of a part, with their places."""
+    """Write all findings about the packets of a part, with their places."""
     done = Done()
     settled, left = _findings(inbox, FINDERS), _findings(inbox, OPEN_FINDERS)
     if task.number in context.new or task.number in context.ends:
@@ -74,7 +74,7 @@ def _findings(inbox: Inbox, names: Iterable[str]) -> list[pa.RecordBatch]:
 
 
 def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, Any]:
-    """A finding; a fault that rests on a packet of a damaged frame is none."""
+    """Return a finding; a fault that rests on a packet in a damaged frame is no longer a fault."""
     rests_on = {(False, number) for number in (row["number"], *row["others"])}
     if row["number"] is None:
         rests_on.add((True, row["row_id"]))
@@ -85,8 +85,8 @@ def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, 
 
 
 def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
-    """The packets that faults rest on and whose frames are damaged, as far as the file can be read: by their numbers,
-    and by row_id where they have none.
+    """Return the packets in damaged frames on which faults rest, as far as the file can be read: by their numbers,
+    or by row_id if they have none.
     """
     faults = wanted.filter(pc.equal(wanted["severity"], str(Severity.FAULT)))
     if not faults.num_rows:
@@ -110,7 +110,7 @@ def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
 def _damaged_in(
     path: str, packets: list[tuple[int, int, tuple[bool, int], Endpoint]]
 ) -> Iterator[tuple[bool, int]]:
-    """Those of a file, of which each is given by its last frame and its first, what it is known by, and its source."""
+    """Yield the keys of damaged packets in a file; each packet has its last and first frame, its key and its source."""
     kept: deque[Frame] = deque(maxlen=KEPT_COUNT)
     waiting = iter(packets)
     with suppress(CaptureError, OSError, StopIteration):
@@ -125,7 +125,7 @@ def _damaged_in(
 
 
 def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> pa.Table:
-    """Findings with the places of the packets that they are about."""
+    """Return findings with the places of the packets that they are about."""
     rows = rows.sort_by([("number", "ascending"), ("row_id", "ascending"), ("rank", "ascending")])
     placed = [
         places.get((row_id, True)) or places.get((number, False)) or (None, None, None)
@@ -137,7 +137,7 @@ def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> 
 
 
 def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[Any, ...]]:
-    """Places of the packets that findings are about: by row_id where that is such a packet, and by number."""
+    """Return the places of the packets that findings are about: by row_id if it is given, and by number."""
     numbers = pa.array(wanted["number"].unique().to_pylist(), pa.int64())
     told = dict(zip(wanted["row_id"].to_pylist(), wanted["number"].to_pylist(), strict=True))
     places: dict[tuple[int, bool], tuple[Any, ...]] = {}
@@ -156,12 +156,12 @@ def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[
 def rows_of_captures(
     damage: Iterable[tuple[str, str, int, str]], noted: Iterable[tuple[str, str, str]]
 ) -> pa.Table:
-    """Findings about captures, and not about packets.
+    """Return findings about captures rather than packets.
 
     Args:
-        damage: of each file that is not read, or not to its end: its series, the file, where in it, and why.
-        noted: of connections that are others, and of frames that contradict one another: their series, the code, and
-            what is to be said.
+        damage: for each file that is not read, or not to its end: its series, the file, the offset, and the reason.
+        noted: for connections that are others, and frames that contradict one another: their series, the code, and
+            the text.
     """
     rows = [
         _of_capture(series) | {"code": code_of(reason), "text": reason, "file": file, "file_offset": offset}

@@ -1,4 +1,4 @@
-"""The messages of a bucket: those that an earlier run has kept, and what is new; and what became of them."""
+"""The messages of a bucket: those kept by an earlier run, and new ones; and their outcomes."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_t
 
 ROWS, CONFIRMED = "message-rows", "confirmations"
 AGAIN: Final = f"{ROWS} again"
-"""Rows on their way: of packets, and of what OrderAcks say about messages. AGAIN has those of packets of earlier runs
+"""Exchanges of rows: from packets, and from OrderAcks about messages. AGAIN has rows from packets of earlier runs,
 of which more is known now."""
 READ: Final = (opened(ROWS), opened(CONFIRMED), ROWS, CONFIRMED, AGAIN)
-"""What MessageRows takes."""
+"""The exchanges that MessageRows takes."""
 LAST: Final = 2**63 - 1
-"""In the place of null, which comes behind all else."""
+"""Replaces null, so that it sorts last."""
 
 
 class MessageRows:
     """All rows of a bucket, grouped by message.
 
     Attributes:
-        settled, open: by whether more is expected of the message; None if there are none.
+        settled, open: rows of messages that are over, and of the others; None if there are none.
     """
 
     def __init__(self, context: Context, task: Task, inbox: Inbox) -> None:
@@ -66,7 +66,7 @@ class MessageRows:
         return self._context.part(FOLDER, "messages", self._number, rows)
 
     def _every(self, last: pa.Table | None) -> pa.Table | None:
-        """All but those."""
+        """Return all rows, except those that are read only at the end."""
         kept, new = self._earlier(), self._rows(ROWS, CONFIRMED)
         again = _table(self._inbox.take(AGAIN))
         if kept is None:
@@ -77,7 +77,7 @@ class MessageRows:
         return _sorted(kept, again, new, self._remembered(kept, _together(new, last)))
 
     def _earlier(self) -> pa.Table | None:
-        """What the run before has kept."""
+        """Return the rows that the previous run has kept."""
         before = self._context.before
         if before is None:
             return None
@@ -89,7 +89,7 @@ class MessageRows:
         return _together(rows, pa.Table.from_batches(self._inbox.take(confirmed), CONFIRMATIONS))
 
     def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
-        """What earlier runs have settled of messages of which there is more."""
+        """Return what earlier runs have settled about messages for which new rows have come."""
         before = self._context.before
         if before is None or new is None or not before.arrivals[self._number]:
             return None
@@ -108,13 +108,13 @@ def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
 
 
 def _together(*tables: pa.Table | None) -> pa.Table | None:
-    """The rows of all; what a table has no column for is null."""
+    """Return the rows of all tables; columns that a table lacks are null."""
     some = [table for table in tables if table is not None and table.num_rows]
     return pa.concat_tables(some, promote_options="default") if some else None
 
 
 def _sorted(*tables: pa.Table | None) -> pa.Table | None:
-    """The rows of all, those of one message together, messages in the order of their first rows."""
+    """Return the rows of all tables, grouped by message, in the order of the messages' first rows."""
     rows = _together(*tables)
     if rows is None:
         return None
@@ -134,12 +134,12 @@ def _sorted(*tables: pa.Table | None) -> pa.Table | None:
 
 
 def _chosen(rows: pa.Table, mask: Mask) -> pa.Table:
-    """Some of the rows; all of them, as is often so, are not copied."""
+    """Return some of the rows, without copying if all are chosen, as is often so."""
     return rows if mask.all() else rows.filter(pa.array(mask))
 
 
 def _names(rows: pa.Table) -> pa.Array:
-    """What each row of `subjects.keyed` is known by; null of others."""
+    """Return the identity of each row of `subjects.keyed`; null for other rows."""
     columns = (whole(rows[name]).cast(pa.string()) for name in ("series", "row_id", "about"))
     return pc.binary_join_element_wise(*columns, "/")
 
@@ -154,11 +154,11 @@ def follow(
     checks: bool = True,
     tells: bool = True,
 ) -> Done:
-    """The messages of a bucket.
+    """Judge the messages of a bucket.
 
     Args:
-        checks: whether they are followed from hop to hop.
-        tells: whether they are told as a whole, by one clock. If not, their evidence about clocks is told.
+        checks: whether messages are followed from hop to hop.
+        tells: whether their outcomes are written, by one clock. If not, only their evidence about clocks is.
     """
     done = Done()
     kept = MessageRows(context, task, inbox)

@@ -1,7 +1,7 @@
 """From the table of packets to sessions, sequences, messages and findings, in that order.
 
-What is new is judged, and what earlier runs have left open; see `checkpoint`. What is read for that are some columns of
-the table, not the captures.
+New packets are judged, and open results of earlier runs; see `checkpoint`. This reads some columns of the table,
+not the captures.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from mqproto.captures.pipeline.tables.schemas.tables import TABLES
 from mqproto.captures.pipeline.tables.tables import Run
 
 MADE: Final = frozenset(TABLES) - {"packets", "streams", "captures"}
-"""The tables of what packets mean."""
+"""The tables that judging packets makes."""
 CONNECTION_ROWS: Final = 100_000
-"""For about how many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
+"""The number of packets per bucket of connections, and of sequences, up to BUCKETS buckets."""
 BUCKETS: Final = 64
 MESSAGE_ROWS: Final = 100_000
-"""A bucket of messages is sorted in memory, so there are as many as it takes; a worker needs about 450 MB for one."""
+"""The messages per bucket: buckets are sorted in memory, and a worker needs about 450 MB for one of this size."""
 
 
 @dataclass(slots=True)
 class Made:
     """The result.
 
-    parts: that were written. is_anew: whether they take the place of all earlier ones; else of `Checkpoint.replaced`.
+    parts: those written. is_anew: whether they replace all earlier parts; otherwise only `Checkpoint.replaced`.
     codes: how often each severity and code was found, over all runs.
     """
 
@@ -78,10 +78,10 @@ def make_tables(
     Args:
         parts: the table of packets; those of a series follow one another.
         streams: the table of streams.
-        before: how far judging had come; None if all packets are to be judged.
-        lossy: the series that the captures lack some of.
-        newest_ns: when the last frame was caught; of the series that have grown, in the one that is furthest behind.
-            None if none has.
+        before: the state after the previous run; None if all packets must be judged.
+        lossy: the series with losses.
+        newest_ns: the time of the last frame; if several series have grown, of the one that is furthest behind.
+            None if no series has grown.
     """
     incomplete = frozenset(lossy)
     wanted = _wanted(sum(part.rows for part in parts if part.is_new))
@@ -128,7 +128,7 @@ class _Stages:
         self._past = Past() if before is None else saved(context.store.path(before.past), Past)
 
     def make(self) -> Made:
-        """Everything, in an order in which each has what it needs."""
+        """Run all stages, in an order in which each has its inputs."""
         context, past = self._context, self._past
         by_connection, by_message = range(context.buckets.connections), range(context.buckets.messages)
 
@@ -179,7 +179,7 @@ class _Stages:
         return Made([*self._parts, *self._open, *self._saved], context.before is None, codes, checkpoint)
 
     def _checkpoint(self, of_sessions: list[Done], of_sequences: list[Done], told: list[Done]) -> Checkpoint:
-        """What the next run has to know."""
+        """Return the state for the next run."""
         context = self._context
         past = save(context.store, f"{FOLDER}/{context.run}-past.parquet", [(0, self._past)])
         self._saved.append(past)
@@ -209,13 +209,13 @@ class _Stages:
         )
 
     def _of_parts(self, names: Iterable[str]) -> list[int]:
-        """The parts that are new, and those of which there is something in these exchanges."""
+        """Return the parts that are new, and those for which these exchanges have rows."""
         context = self._context
         about = set().union(*map(self._engine.buckets, names)) - {len(context.parts)}
         return sorted(about.union(context.new, context.ends))
 
     def _compare_clocks(self, by_message: range) -> None:
-        """Follow messages first, as they tell how far the clocks of capture points are apart."""
+        """Follow messages first: the results show the offsets between the clocks of capture points."""
         context, past = self._context, self._past
         journeys = self._carry_out(
             "following messages",
@@ -241,7 +241,7 @@ class _Stages:
         puts: bool = True,
         keeps: bool = False,
     ) -> list[Done]:
-        """One task for each number, which is that of its bucket, too.
+        """Run one task for each number, which is also the number of its bucket.
 
         Args:
             keeps: whether a later stage takes the same rows.

@@ -1,4 +1,4 @@
-"""Packets joined with what they are to their sessions, on their way to sequences and messages."""
+"""Packets joined with their relations to sessions, on their way to sequences and messages."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _COLUMNS: Final = tuple(
     dict.fromkeys(name for name in (*grouping.COLUMNS, *sequences.COLUMNS) if name not in JOINED)
 )
 RELATED: Final = "relations"
-"""Rows on their way: what packets are to their sessions."""
+"""The exchange of packets' relations to their sessions."""
 READ: Final = (RELATED, opened(RELATED))
-"""What `relate` takes."""
+"""The exchanges that `relate` takes."""
 
 
 def relate(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """Send the packets of a part, with their relations to sessions, to their sequences and messages.
 
-    Of a part that an earlier run has judged come those packets of which a session says more by now.
+    From a part that an earlier run has judged, it sends only packets whose relations have changed since.
     """
     part = context.parts[task.number]
     done = Done()

@@ -24,13 +24,13 @@ from mqproto.captures.pipeline.stages.tasks.context import (
 
 SEQUENCES: Final = "sequences"
 SEQUENCE_ROWS: Final = "sequence-rows"
-"""Rows on their way: what sequences need."""
+"""The exchange of rows for sequences."""
 READ: Final = (SEQUENCE_ROWS, opened(SEQUENCE_ROWS))
-"""What `judge` takes."""
+"""The exchanges that `judge` takes."""
 
 
 def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
-    """The sequences of a bucket."""
+    """Judge the sequences of a bucket."""
     done = Done()
 
     def to_messages(rows: pa.RecordBatch) -> Integers:

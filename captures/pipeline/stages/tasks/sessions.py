@@ -1,4 +1,4 @@
-"""Packets to their connections, and what came of each: sessions, and what packets are to them.
+"""Sends packets to their connections, and makes sessions and the relations of packets to them.
 
 The rows of one connection are in one bucket.
 """
@@ -34,9 +34,9 @@ from mqproto.captures.pipeline.tables.parts import parquet_table
 SESSIONS: Final = "sessions"
 OF_ORIGINS: Final = tuple(name for name in directory.ORIGIN_COLUMNS if name not in sessions.COLUMNS)
 FACTS, ENDED = "facts", "endings"
-"""Rows on their way: what connections need, and how they ended."""
+"""The exchanges of packets for connections, and of the ends of streams."""
 READ: Final = (FACTS, ENDED, opened(FACTS), opened(ENDED))
-"""What `judge` takes."""
+"""The exchanges that `judge` takes."""
 
 
 def share(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
@@ -75,7 +75,7 @@ def _share_endings(context: Context, outbox: Outbox) -> None:
 
 
 def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
-    """The connections of a bucket."""
+    """Judge the connections of a bucket."""
     done = Done()
     routes = {
         "relations": (RELATED, context.index.of_rows),
