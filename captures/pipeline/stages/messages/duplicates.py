@@ -174,8 +174,8 @@ class DuplicateStage:
         )
 
     def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
-        """Arrivals in the order of a file's frames, else of times; of each hop as that capture point has them which saw
-        most, and of those that saw as many the one that can tell most of answers."""
+        """Return arrivals in the order of frames in a file, else by time. A hop's arrivals are those of the point that
+        saw most of them; if several points did, of the one that saw most answers."""
         if len(arrivals) == 1:  # Nearly always.
             return [(arrivals[0].time_ns - self._offset_ns(arrivals[0]), arrivals[0])]
         hops: dict[str, list[Event]] = defaultdict(list)
