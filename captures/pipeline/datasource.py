@@ -6,24 +6,24 @@
 Packets and messages come from segments in many places: mqproto.captures.spark has them.
 
 Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ?, []
-and {}, and URIs; mqproto.captures.pipeline.source.storage says about what.
+and {}, and the URIs listed in mqproto.captures.pipeline.source.storage.
 
 Options:
-    rows: "segments", the default, wherever MSMQ is or is not, by SEGMENTS; "files", by FILES.
-    mode: "FAILFAST", the default, fails where a file is damaged or none of ours; "PERMISSIVE" reads what there is.
+    rows: "segments", the default, with the columns SEGMENTS, MSMQ or not; or "files", with the columns FILES.
+    mode: "FAILFAST", the default, fails at a file that is damaged or not a capture; "PERMISSIVE" reads what it can.
     rangeBytes: how much of a file is read at a time; 64 MiB.
 
-Spark does not tell a Python source which columns a query uses: .schema("file string, frame long") has only these read.
-By default all come but the bytes of segments, which cost most.
+Spark does not tell a Python source which columns a query uses: with .schema("file string, frame long") only these
+are read. By default, all columns are read except the bytes of segments, which cost most.
 
-Segments are read by many tasks. Where the records of a capture begin is found and proved when the query is planned, in
-one process: some half a second for each million frames. An object is fetched once for that, and once by the tasks.
-A packet that IP cut into fragments is put together if they lie in one range.
+Segments are read by many tasks. When the query is planned, one process finds and proves where a capture's records
+begin: about half a second for each million frames. It fetches each object once, and the tasks fetch it again.
+A packet that IP cut into fragments is put together if all of them are in one range.
 
-A stream tells about each file once it is complete, from folders of this machine; see
+A stream reports each file when it is complete, from folders of this machine; see
 mqproto.captures.pipeline.source.arrivals. Its options:
-    maxFilesPerTrigger: how many files a batch has; by default all that are complete.
-    settleSeconds: for how long nothing has been written to a file that is complete and the last of its series; 60.
+    maxFilesPerTrigger: the maximum number of files in a batch; by default all complete files.
+    settleSeconds: the last file of a series is complete after this time without a write; 60.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from mqproto.captures.pipeline.source.segments import Segments, segments
 from mqproto.captures.pipeline.source.storage import absolute, is_remote
 
 BATCH_ROWS: Final = 32_768
-"""Each goes to the JVM in one piece."""
+"""Each batch goes to the JVM in one piece."""
 
 SEGMENTS: Final = pa.schema(
     [
@@ -110,16 +110,16 @@ FILES: Final = pa.schema(
 """One file a row, as in mqproto.captures.pipeline.run.inputs.
 
     first_ns: when its first frame was caught; null if it has none.
-    damage: why it cannot be read, or not even its first frame; then `form` and what is behind that are null.
+    damage: why the file or its first frame cannot be read; then `form` and the columns after it are null.
 """
 
 
 KINDS: Final = {"segments": SEGMENTS, "files": FILES}
 DEAR: Final = "payload"
-"""The column that only comes where it is asked for."""
+"""The column that is returned only on request."""
 MODES: Final = ("FAILFAST", "PERMISSIVE")
 TOLD: Final = "told"
-"""The offset of a stream: the contents of all files that were told and are still there."""
+"""A stream's offset: the contents of all reported files that still exist."""
 
 
 class CaptureSource(DataSource):
@@ -141,13 +141,13 @@ class CaptureSource(DataSource):
 
 
 class _Options:
-    """What somebody asked for.
+    """The options of a query.
 
     Args:
-        schema: the columns that are wanted; by default all but DEAR.
+        schema: the requested columns; by default all but DEAR.
 
     Raises:
-        UsageError: it makes no sense.
+        UsageError: an option has an unknown or impossible value.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType | None = None) -> None:
@@ -179,10 +179,10 @@ class _Options:
             raise UsageError("no capture is named: load(path), a file, a folder, a pattern or a URI")
 
     def found(self, paths: Sequence[str]) -> Inventory:
-        """The captures there.
+        """Return the captures at these paths.
 
         Raises:
-            UsageError: some cannot be read, and that is to fail; or none can.
+            UsageError: a file cannot be read, and the mode is FAILFAST; or no file can.
         """
         found = inventory(paths)
         if self.fails or not found.series:
@@ -205,7 +205,7 @@ def _number(options: Mapping[str, str], name: str, default: int, unit: str) -> i
 
 
 class _Part(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
 
 class _Reader(DataSourceReader):
@@ -229,11 +229,11 @@ class _Reader(DataSourceReader):
 
     @abstractmethod
     def parts(self, paths: Sequence[str]) -> list[InputPartition]:
-        """What tasks read of these files and folders."""
+        """Return the inputs of tasks for these files and folders."""
 
     @abstractmethod
     def _batches(self, value: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, at least with the columns that are wanted."""
+        """Yield the rows of a part, with at least the requested columns."""
 
 
 class _SegmentReader(_Reader):
@@ -293,7 +293,7 @@ def _segment_batches(
 
 
 class _FileReader(_Reader):
-    """Each part is rows that are there already, as files are looked at when they are found."""
+    """Each part holds rows that exist already, because files are examined when they are found."""
 
     def parts(self, paths: Sequence[str]) -> list[InputPartition]:
         found = inventory(paths)
@@ -320,10 +320,10 @@ READERS: Final[Mapping[str, Callable[[_Options], _Reader]]] = {
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the files that one offset has and an earlier one has not.
+    """Reads the files that are in one offset but not in an earlier one.
 
-    A file is known by its content, as it was before it was packed: so it is told once, whatever it is called, and
-    whoever packs, touches or moves it. The offsets lie in the checkpoint of the query, and forget what is no longer in
+    A file is known by its content before it was packed: so it is reported once, whatever its name, even if it is
+    packed, touched or moved. The offsets are in the checkpoint of the query, and leave out files that are gone from
     the folders.
     """
 

@@ -29,21 +29,21 @@ R = TypeVar("R")
 Held = TypeVar("Held")
 
 Count = Callable[[int, int], None]
-"""A task calls it with how many more packets and bytes it has done."""
+"""A task calls it with the numbers of packets and bytes that it has processed since the last call."""
 PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
-"""A packet leaves 1.2 kB on its way through all stages, or a sixth of that when packed."""
+"""On its way through all stages, a packet takes 1.2 kB, or a sixth of that when packed."""
 AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
 """For whole frames, whose bodies hardly shrink: packing and unpacking them took a microsecond a packet."""
 COLLECTED_OBJECTS: Final = 1_000_000
-"""Objects that a task makes before Python looks for garbage among them, instead of 700: they are
-rows, and searching them for cycles took a fifth of the task's time."""
+"""Objects that a task makes before Python collects garbage, instead of 700: they are rows, and searching them for
+cycles took a fifth of the task's time."""
 
 
 class Inbox(Protocol):
     """The rows that earlier tasks have put for this task's bucket."""
 
     def take(self, exchange: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one exchange, by the number of the task that put them, and in its order.
+        """Yield the rows of one exchange: ordered by the number of the task that put them, and by the order of putting.
 
         Exchanges are taken in the order of the stage's `reads`, because they arrive one after another; others are
         skipped.
@@ -128,13 +128,13 @@ class Engine(Protocol):
         """Run the tasks; return their results in order.
 
         Args:
-            stage: what they do, for people.
-            function: picklable, with everything that the tasks share: it is sent once. Its exceptions end the
+            stage: a name for the work, for people.
+            function: picklable, and sent once with all the data that the tasks share. Its exceptions end the
                 stage.
-            tasks: by bucket; small, because each is sent by itself. As text, each says what it is about, for
-                the message if it fails. Results are small as well: rows go by exchanges.
-            reads: the exchanges that they take rows from, in this order.
-            again: an earlier stage; the rows that its tasks of these buckets put no longer count.
+            tasks: by bucket; small, because each is sent by itself. The text of a task names its subject, for
+                error messages. Results are small too: rows go by exchanges.
+            reads: the exchanges from which the tasks take rows, in this order.
+            again: an earlier stage that this one repeats: rows from its tasks with these buckets no longer count.
             puts: whether its tasks put rows; these are kept for later stages, which costs time.
         """
 
@@ -149,7 +149,7 @@ class Engine(Protocol):
 
 
 def pack(rows: pa.RecordBatch) -> pa.Buffer:
-    """Return a batch packed for its way."""
+    """Return a batch packed for transfer."""
     rows = pa.RecordBatch.from_arrays([*map(_own, rows.columns)], rows.schema.names)
     sink = pa.BufferOutputStream()
     is_dense = pa.large_binary() in rows.schema.types
@@ -225,7 +225,7 @@ class Outputs(ABC, Generic[Held]):
 
     @abstractmethod
     def _free(self, held: Held) -> None:
-        """Free rows that nobody reads any more."""
+        """Free rows that are no longer read."""
 
     def _add(self, stage: str, held: Held, found: Iterable[dict[str, set[int]]]) -> None:
         """Add the rows of a stage that is over.
@@ -243,7 +243,7 @@ class Outputs(ABC, Generic[Held]):
             self._free(held)
 
     def _replace(self, stage: str | None, sources: Iterable[int]) -> None:
-        """Discard rows of tasks that are done again."""
+        """Discard the rows of tasks that run again."""
         for output in self._outputs:
             if output.stage == stage:
                 output.gone.update(sources)
@@ -292,5 +292,5 @@ def _spare(_modules: int) -> None:
 
 
 def pickled(thing: object) -> bytes:
-    """Return a task or a result pickled for its way."""
+    """Return a task or a result pickled for transfer."""
     return pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)

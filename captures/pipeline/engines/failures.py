@@ -38,7 +38,7 @@ class TaskError(Exception):
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """In a worker, add to an exception of the block what was being done.
+    """In a worker, add a description of the current work to an exception of the block.
 
     Args:
         what: for people, such as `capture.pcap, bytes 0 to 67108864`.
@@ -55,8 +55,8 @@ def naming(what: str) -> Iterator[None]:
 def reason(error: BaseException) -> str:
     """Return why Spark failed, in one line.
 
-    A worker's own words come first, then the end of its traceback, then what Spark says about the last task, or about
-    itself.
+    The line has the worker's own message first, then the end of its traceback, then what Spark reports about the last
+    task, or about itself.
     """
     text = str(error)
     if told := TOLD.findall(text) or PYTHON.findall(text):

@@ -1,7 +1,7 @@
 """The Java of a session as a process: we start, reach and end it.
 
-pyspark could start it as well. We do it because it must end with us, whatever happens: on Ctrl-C while Spark
-starts, pyspark leaves it running; and later, during a call, it can no longer be asked to stop.
+pyspark could start it as well. We do it because Java must end with our process in any case: on Ctrl-C while Spark
+starts, pyspark leaves it running; and during a later call, it no longer answers a request to stop.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Gateway(Protocol):
 
 
 class JavaProcess:
-    """spark-submit, which becomes a Java that obeys us until its standard input ends.
+    """spark-submit, which becomes a Java process that ends when its standard input ends.
 
     Args:
-        command: spark-submit and its arguments, perhaps with a shell around it.
+        command: spark-submit and its arguments, perhaps inside a shell command.
         environ: its environment.
         log: for its output and that of its workers.
 
@@ -86,7 +86,7 @@ class JavaProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended without us."""
+        """Whether it has ended on its own."""
         return self._process.poll() is not None
 
     def close(self, *, wait: bool = True) -> None:

@@ -41,7 +41,7 @@ R = TypeVar("R")
 PRELOADED: Final = ("mqproto.captures.pipeline.run.job",)
 """Imported by the process from which the pool's processes are forked."""
 PATIENCE_S: Final = 1.0
-"""Time to import that."""
+"""The time to import these modules."""
 
 
 class Sent(NamedTuple):

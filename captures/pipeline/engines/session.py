@@ -36,7 +36,7 @@ LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
 OPTIONS: Final = "spark.driver.extraJavaOptions"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""spark-submit sets it for the Python that it starts."""
+"""The variable that spark-submit sets for the Python that it starts."""
 
 ENVIRONMENT: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -143,7 +143,7 @@ def _given_session() -> Iterator[SparkSession]:
 
 
 class _Start:
-    """Everything that a session is started with."""
+    """The settings with which a session starts."""
 
     def __init__(
         self, master: Master, log: Path, folder: Path, settings: dict[str, str], archive: bool
@@ -293,7 +293,7 @@ def _ctrl_c_kills(process: JavaProcess) -> Iterator[None]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record is for people. py4j also logs the traceback of what it raises, without a logger of its own."""
+    """Whether a log record is for people. py4j also logs tracebacks of its exceptions, without a logger."""
     return "py4j" not in Path(record.pathname).parts
 
 
@@ -306,7 +306,7 @@ def _forget_session() -> None:
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    """Whether it was raised by pyspark, by py4j, through which pyspark talks to Java, or by their connection."""
+    """Whether an exception was raised by pyspark; by py4j, through which it talks to Java; or by their connection."""
     return isinstance(error, ConnectionError) or any(
         each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__
     )

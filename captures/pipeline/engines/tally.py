@@ -35,9 +35,9 @@ class AddCounts(AccumulatorParam[Counts]):
 
 
 class Tally:
-    """Counts for one stage. It goes to the workers inside the function that uses it, and their counts come back.
+    """Counts for one stage. It travels to workers inside the function that uses it, and their counts come back.
 
-    They come when a task ends. If a task ran twice, as after the loss of an executor, both runs may count.
+    Counts come back when a task ends. If a task ran twice, as after the loss of an executor, both runs may count.
     """
 
     def __init__(self, context: SparkContext) -> None:

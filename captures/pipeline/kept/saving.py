@@ -13,7 +13,7 @@ from mqproto.captures.pipeline.tables.parts import Part, Store, TablesError, par
 T = TypeVar("T")
 
 SAVED: Final = pa.schema([("bucket", pa.int64()), ("object", pa.large_binary())])
-"""bucket: the hash of what the object is about, for readers that need only some of them."""
+"""bucket: the hash of the object's key, for readers that need only some of the objects."""
 
 
 def save(store: Store, name: str, objects: Iterable[tuple[int, object]]) -> Part:

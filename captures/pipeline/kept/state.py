@@ -33,7 +33,7 @@ MANY: Final = "*"
 """Begins tuples of equal length that are all items of a collection: the length, and their values by column. There
 may be a million, of two numbers each."""
 MAP: Final = "map"
-"""A dict: all keys, then all values. In an entry named dict, written by earlier versions, they alternate."""
+"""A dict: all keys, then all values. Entries of the kind "dict", written by earlier versions, alternate them."""
 FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"list": list}
 """Permitted factories of a defaultdict."""
 
@@ -45,7 +45,7 @@ class StateError(MqprotoError):
 class Record(NamedTuple):
     """A class whose objects are kept.
 
-    is_whole: whether its objects are made from all their fields at once, because they cannot change.
+    is_whole: whether its objects are frozen, and so are made from all their fields at once.
     """
 
     name: str
@@ -67,7 +67,7 @@ def records() -> dict[str, Record]:
 
 
 def _fields(kind: Any) -> tuple[str, ...]:
-    """Return the fields that a class states by itself; a member of an enumeration has none."""
+    """Return the fields that a class itself declares; none for a member of an enumeration."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
     return tuple(getattr(kind, "_fields", getattr(kind, "__slots__", ())))
@@ -139,7 +139,7 @@ class _Writer:
         return FORM, self._kinds, entries
 
     def _value(self, thing: object) -> Any:
-        """Return a plain value or a tuple as it is; for any other thing, a list with the place of its entry."""
+        """Return a plain value or a tuple as it is; for any other object, a list with the place of its entry."""
         kind = type(thing)
         if kind in PLAIN:
             return thing
@@ -259,7 +259,7 @@ class _Reader:
                 yield self._value(value)
 
     def _made(self, place: int) -> Any:
-        """Return the thing of an entry; a mutable one may still be empty."""
+        """Return the object of an entry; a mutable one may still be empty."""
         if place in self._things:
             return self._things[place]
         kind, *values = self._entries[place]

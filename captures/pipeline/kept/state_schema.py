@@ -129,7 +129,7 @@ RECORDS: Final[Mapping[str, str]] = {
     "session-header": "mqproto.wire.layouts.session.SessionHeader",
     "tx-sequence-id": "mqproto.wire.layouts.transaction.TxSequenceId",
 }
-"""By the name of a record: its class, and the fields of a class that does not state them by itself."""
+"""By record name: its class, and the fields if the class does not declare them."""
 DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("hop-progress", "marks"): deque,
     ("sequence-count", "proved"): lambda: deque(maxlen=1_024),

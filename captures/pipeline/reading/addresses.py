@@ -46,5 +46,5 @@ class Addresses:
 
 
 def hash_of(ends: Ends) -> int:
-    """Return a number for a pair of ends that decides its bucket."""
+    """Return a number for a pair of ends, from which its bucket follows."""
     return zlib.crc32(repr(ends).encode())

@@ -22,7 +22,7 @@ class Asked:
 
     @property
     def ring(self) -> KeyRing | None:
-        """The keys, as they are now.
+        """Return the keys, as they are now.
 
         Raises:
             UsageError: as for `read_keys`.

@@ -1,4 +1,4 @@
-"""Segments on their way from the ranges that show them to the readers of their connections, payload and all."""
+"""Segments on their way from ranges to the readers of their connections, with their payloads."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from mqproto.captures.pipeline.source.records import Data, Integers
 from mqproto.captures.pipeline.source.segments import Segments
 
 PART_BYTES: Final = 64 << 20
-"""Frames that are read at a time."""
+"""Bytes of frames that are read at a time."""
 BATCH_BYTES: Final = 4 << 20
-"""Frames that travel in one batch, a single value to Spark."""
+"""Bytes of frames in one batch, which is a single value to Spark."""
 NUMBERS: Final = (
     *("frame", "time_ns", "offset", "interface", "source", "destination", "sequence", "acknowledgment"),
     *("flags", "size", "cut", "frame_missing"),
 )
-"""The columns of segments that are carried as they are."""
+"""The columns of segments that are carried unchanged."""
 PLACES: Final = ("start", "frame_start", "frame_size")
-"""And those that say where bytes are."""
+"""The columns that refer to places in the bytes."""
 
 
 def carried(
@@ -86,9 +86,9 @@ class _Some:
 
 
 class SegmentParts:
-    """Segments that have come, in parts to be read: large ones, as each costs something.
+    """Collects segments into large parts for reading, because each part has a cost.
 
-    What came damaged and again intact is left without its content.
+    Damaged segments that came again intact lose their content.
 
     Args:
         apart: as in SegmentPart.
@@ -100,7 +100,7 @@ class SegmentParts:
         self._size_bytes = 0
 
     def take(self, rows: pa.RecordBatch) -> Iterator[SegmentPart]:
-        """Take those of the next range; yield a part if there is enough."""
+        """Take the segments of the next range; yield a part if there are enough."""
         ends, interfaces = pickle.loads(rows["about"][0].as_buffer())
         self._waiting.append(_Some(rows, ends, interfaces))
         self._size_bytes += rows["data"].nbytes

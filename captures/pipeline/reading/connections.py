@@ -61,7 +61,7 @@ class ReadSeries:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionsTask:
-    """All pairs of ends of one bucket of a series."""
+    """The task for all pairs of ends in one bucket of a series."""
 
     series: str
     bucket: int
@@ -122,7 +122,7 @@ class _Sink:
         self._count = count
 
     def put(self, packets: Packets, last: int) -> None:
-        """Put packets; `last` is the range for what only an end reveals."""
+        """Put packets into their ranges; `last` is the range for packets that only an end of capture reveals."""
         series = self._series
         for batch in packet_rows(packets, series.asked):
             readable = batch["readable"].to_numpy()

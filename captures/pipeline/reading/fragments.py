@@ -1,8 +1,8 @@
 """IP fragments across the borders of ranges.
 
 Each range is read as if nothing before it waited for fragments, and hands on its own fragments. Then one task goes
-through the few fragments of a whole series in order, and reports what waits before each range that has
-some. Such a range is read again, with that.
+through the few fragments of a whole series in order. For each range with fragments it reports the packets that wait
+before it. The range is read again with them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def fragment_rows(place: int, fragments: Sequence[Fragment]) -> pa.RecordBatch:
 class FragmentTask:
     """All fragments of a series.
 
-    first: the number of its first new range. before: fragments that wait before that; None if there are none.
+    first: the number of its first new range. before: the state of fragments that wait before it; None if none do.
     end: a number behind all ranges.
     """
 
@@ -66,7 +66,7 @@ class FragmentTask:
 class FragmentsJoined:
     """The result of joining fragments.
 
-    waiting: by range number, what waits before ranges that were read without it, and at the end.
+    waiting: by range number, the fragments that wait before ranges read without them, and at the end.
     waiting_count: packets that wait for more fragments at the end.
     """
 
@@ -75,7 +75,7 @@ class FragmentsJoined:
 
 
 def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Count) -> FragmentsJoined:
-    """Report what waits before each range with fragments, and at the end."""
+    """Report the fragments that wait before each range with fragments, and at the end."""
     ip = waiting_packets(task.before)
     waiting: dict[int, bytes] = {}
 

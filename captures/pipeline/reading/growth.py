@@ -32,7 +32,7 @@ that has grown is then read again as a whole."""
 FOLDER: Final = f"{HIDDEN}series"
 CONNECTIONS: Final = pa.schema([("first_frame", pa.int64())])
 KEPT_COUNT: Final = 1_024
-"""What so many of the last frames brought is kept, to compare repetitions in the next file with."""
+"""The content of this many last frames is kept, to recognize repetitions in the next file."""
 SILENT_NS: Final = 24 * 3600 * NANOSECONDS
 """Two ends that are silent for this long count as parted, so that the state of an endless capture
 does not grow with it. If they speak again, that is another connection."""
@@ -44,12 +44,12 @@ class Growth:
 
     files: all of them. frames_before: for each file, the frames in those before it.
     last_ns: the time of the last frame; 0 without one.
-    range_count: the number of all ranges. frames, rows, framed: their sums, without what only the end reveals.
+    range_count: the number of all ranges. frames, rows, framed: their sums, without rows that only the end reveals.
     totals: of streams that are over.
-    waiting: what waits for fragments, by state.py; None if nothing does.
+    waiting: packets that wait for fragments, by state.py; None if none do.
     halves: interfaces of TAPs that are read as others, as in mqproto.captures.net.taps.
-    translations: all connections that are others; for the same two ends, the last.
-    crossings: between which hosts they are, and how many, as in mqproto.captures.translation.Crossings.
+    translations: connections that repeat others behind address translation; for the same two ends, the last.
+    crossings: the hosts between which these are, with counts, as in mqproto.captures.translation.Crossings.
     """
 
     files: tuple[CaptureFile, ...] = ()

@@ -58,7 +58,7 @@ class Ways(dict[tuple[Endpoint, Endpoint], Numbers]):
     """The directions in the first frames of a series, with the numbers of the first segment with an ACK."""
 
     def belong_to(self, other: Ways) -> int:
-        """Return how many connections have one direction here and the other there; 0 if any rules it out."""
+        """Return how many connections have one direction here, the other there; 0 if any of them rules it out."""
         if self.keys() & other.keys():
             return 0
         shared = [(numbers, other[ends[::-1]]) for ends, numbers in self.items() if ends[::-1] in other]

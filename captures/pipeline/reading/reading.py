@@ -1,4 +1,4 @@
-"""The reading stage: each range of a capture becomes the segments that it shows, all ranges at the same time."""
+"""The reading stage: it turns each range of a capture into segments, all ranges at the same time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Place:
 class ReadTask:
     """Ranges of one file, several only if it is packed.
 
-    waiting: by range number, what waits for fragments before some of them.
+    waiting: by range number, packets that wait for fragments before some of these ranges.
     """
 
     addresses: Addresses

@@ -29,13 +29,13 @@ FOUND: Final = pa.schema(
         *(PACKETS.field(column.name) for column in (*packets.SEEN, *packets.SAID)),
     ]
 )
-"""A packet as its connection shows it, before it has its number.
+"""A packet found in its connection, before it has its number.
 
 readable, order, position: all packets of a series are ordered by these.
 frame, first_frame: counted from 1 over the series.
 connection: the number of its first frame; null for a Ping.
 
-The others are those of PACKETS.
+The other columns are those of PACKETS.
 """
 
 
@@ -117,7 +117,7 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
 
 
 def _codes(ends: Sequence[tuple[Endpoint, Endpoint]]) -> tuple[list[str], dict[str, Any]]:
-    """Return every host once; and by column the index of the host in each row, or the port."""
+    """Return every host once; and, by column name, the index of each row's host, or its port."""
     hosts = list(dict.fromkeys(end.host for pair in ends for end in pair))
     place = {host: index for index, host in enumerate(hosts)}
     columns: dict[str, Any] = {}

@@ -53,7 +53,7 @@ class SeriesFiles:
 class WriteTask:
     """A range whose packets are known.
 
-    place: None for what only the end of the series reveals.
+    place: None for packets that only the end of the series reveals.
     name: of the part.
     rows_before, framed_before: in the ranges before it.
     """
@@ -73,7 +73,7 @@ class WriteTask:
 class StreamsTask:
     """The streams of a bucket of pairs.
 
-    closed, open: the names of the parts for those that are over, and those that may continue.
+    closed, open: the names of the parts for streams that are over, and for those that may continue.
     """
 
     store: Store

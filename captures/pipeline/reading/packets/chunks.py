@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     """A chunk, and when it became readable.
 
     readable: the number of the frame that made it readable, or more than any if only the capture's end did.
-    order: among everything that this frame makes readable between its two ends; below 0 for what it ends.
+    order: among the pieces that this frame makes readable between its two ends; below 0 for a connection it ends.
     """
 
     readable: int
@@ -106,11 +106,11 @@ def from_pieces(pieces: Sequence[Piece]) -> Chunks:
 
 
 def from_segments(segments: Segments, data: Data, rows: Integers, *, ahead: bool = False) -> Chunks:
-    """Return the payload of segments that came in order and are whole, each as a chunk.
+    """Return the payloads of segments that came in order and uncut, each as a chunk.
 
     Args:
         rows: of `segments`, in the order in which their bytes should be.
-        ahead: whether all of them are.
+        ahead: whether all of these chunks are ahead.
     """
     number = segments.frame[rows]
     size, at, source = segments.size[rows], segments.start[rows], np.frombuffer(data, np.uint8)

@@ -1,4 +1,4 @@
-"""Damaged copies among segments, found as in mqproto.captures.net.recent: their content is taken away."""
+"""Damaged copies among segments, found as in mqproto.captures.net.recent: their content is removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqproto.captures.pipeline.reading.packets.reassembly import SegmentPart, di
 
 
 def pass_over_damaged(part: SegmentPart) -> None:
-    """Take away the content of segments that others have intact."""
+    """Remove the content of damaged segments of which there are intact copies."""
     segments = part.segments
     row, count = np.flatnonzero(segments.size > 0), len(segments.ends)
     way = (segments.interface[row].astype(np.int64) * count + segments.source[row]) * count

@@ -106,7 +106,7 @@ class Heads:
 class Run(NamedTuple):
     """Adjacent chunks of one stream: the rows from `first` to before `end`.
 
-    framing: takes them, and knows everything before them.
+    framing: the reader that takes them, and has taken all chunks before them.
     begun: whether the first row repeats `framing.begun`, and must not be taken again.
     """
 
@@ -134,13 +134,13 @@ def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
 
 
 Moment = tuple[float, float]
-"""readable and order, as in mqproto.captures.pipeline.reading.packets.chunks.Piece."""
+"""`readable` and `order`, as in mqproto.captures.pipeline.reading.packets.chunks.Piece."""
 Span = tuple[Moment, Moment]
 """The time in which a stream lacked bytes that none of its packets had reported."""
 
 
 def _set_ahead(packets: Packets, place: int, spans: Sequence[Span]) -> None:
-    """Mark a stream's packets as ahead that came while the other side lacked bytes."""
+    """Mark as ahead those packets of a stream that came while the other side lacked bytes."""
     rows = np.flatnonzero(packets.stream == place)
     moments = list(zip(packets.readable[rows].tolist(), packets.order[rows].tolist(), strict=True))
     for began, ended in spans:
@@ -186,7 +186,7 @@ class _Cutter:
         self._shift: list[int] = []  # by run: from those positions to the positions in its stream
 
     def cut(self, place: int, run: Run) -> list[Span]:
-        """Take all chunks of a run; return when it lacked bytes that no packet had reported."""
+        """Take all chunks of a run; return the spans in which it lacked bytes that no packet had reported."""
         chunks, framing = self._chunks, run.framing
         spans: list[Span] = []
         since: Moment | None = (-inf, 0) if framing.untold else None
@@ -222,7 +222,7 @@ class _Cutter:
         return spans
 
     def _found_from(self, run: Run, row: int) -> int:
-        """Return the first row, from one on, where a lost way may be found again."""
+        """Return the first row, from `row` on, where packet boundaries may be found again."""
         if run.framing.guesses:
             return row
         end = min(int(self._heads.next_head[row]), run.end)
@@ -292,7 +292,7 @@ class _Cutter:
         )
 
     def _cut_in_step(self, place: int, run: Run, row: int) -> int:
-        """Take chunks from one on that begins with a packet; return the row after them."""
+        """Take chunks from `row` on, which begins with a packet; return the row after them."""
         chunks, framing = self._chunks, run.framing
         end = min(int(self._heads.next_odd[row]), run.end)
         if end > row:
@@ -377,7 +377,7 @@ def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
 
 
 def _next(mask: npt.NDArray[np.bool_]) -> Integers:
-    """Return the first place, from each on, where the mask is true; its length if there is none."""
+    """Return, for each place, the first one from there on where the mask is true; its length if there is none."""
     count = len(mask)
     places = np.where(mask, np.arange(count), count)
     return np.minimum.accumulate(places[::-1])[::-1]

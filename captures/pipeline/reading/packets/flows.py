@@ -3,8 +3,8 @@
 Segments come in parts, in the order of the capture. Where nothing is odd, all pairs are read at once; everything else
 goes through the exact classes, and so does a pair that a part before this one had.
 
-`Reassembler` gives up what exceeds 16,384 connections and 64 MiB. Here nothing is given up, but from part to part only
-the last frames are kept to compare repetitions with.
+`Reassembler` discards data beyond 16,384 connections and 64 MiB. Here nothing is discarded, but from part to part
+only the last frames are kept to recognize repetitions.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from mqproto.captures.pipeline.reading.packets.reassembly import (
 )
 
 KEPT_COUNT: Final = 16_384
-"""So many of the last frames are kept from part to part."""
+"""The number of last frames that are kept from part to part."""
 END_OF_CAPTURE: Final = 1 << 62
-"""`readable` for what only the end of the capture reveals; the number of the last frame is added."""
+"""`readable` for packets that only the end of the capture reveals; the number of the last frame is added."""
 
 
 @dataclass(slots=True)
 class OpenPair:
-    """A pair of ends as far as it is read: its connection, and its streams that had bytes.
+    """A pair of ends as far as it has been read: its connection, and its streams that had bytes.
 
-    last_number, last_ns: of its last frame.
+    last_number, last_ns: the number and the time of its last frame.
     """
 
     ends: Ends
@@ -64,11 +64,11 @@ class Flows:
     """Reads pairs of ends.
 
     Args:
-        pairs: those that are open before the first part.
+        pairs: open pairs before the first part.
 
     Attributes:
-        pairs: those that are open now.
-        closed: the streams that are over since it was emptied, with all their counts.
+        pairs: the open pairs.
+        closed: the streams that ended since this list was emptied, with all their counts.
     """
 
     def __init__(self, pairs: Iterable[OpenPair] = ()) -> None:
@@ -76,7 +76,7 @@ class Flows:
         self.closed: list[StreamCount] = []
 
     def read(self, part: SegmentPart) -> Packets:
-        """Return the packets that the next segments show."""
+        """Return the packets that the next segments complete."""
         segments = part.segments
         pairs = Pairs(segments)
         edges = pairs.edge_rows
@@ -106,13 +106,13 @@ class Flows:
         return self._cut(cutting)
 
     def forget(self, kept_count: int) -> None:
-        """Compare repetitions only with the last frames of the capture."""
+        """Keep only the last frames of the capture for recognizing repetitions."""
         last = max((pair.last_number for pair in self.pairs.values()), default=0)
         for pair in self.pairs.values():
             pair.connection.forget(last - kept_count)
 
     def decide(self) -> Packets:
-        """Note that no more frames come for now: nothing has been overtaken."""
+        """Treat waiting segments as if no more frames came: none of them has been overtaken."""
         cutting = _Cutting()
         for ends, pair in list(self.pairs.items()):
             if pair.connection.waiting:
@@ -123,7 +123,7 @@ class Flows:
         """End connections, and read the bytes that still wait for earlier ones.
 
         Args:
-            silent_ns: only of pairs that were silent since this time.
+            silent_ns: if given, only pairs that were silent since this time are ended.
         """
         cutting = _Cutting()
         for ends, pair in list(self.pairs.items()):
@@ -135,7 +135,7 @@ class Flows:
         return self._cut(cutting)
 
     def _take(self, ends: Ends, epochs: Iterable[Epoch], cutting: _Cutting) -> None:
-        """Take connections of a pair, the first of which may be known."""
+        """Take connections of a pair; the first may continue a known one."""
         for epoch in epochs:
             pair = self.pairs.get(ends)
             if pair is None or pair.connection is not epoch.connection:
@@ -154,7 +154,7 @@ class Flows:
 class _Cutting:
     """Chunks to be cut into packets, all at once.
 
-    over: pairs whose connection is over behind them.
+    over: pairs whose connection ends after these chunks.
     """
 
     def __init__(self) -> None:
@@ -164,13 +164,13 @@ class _Cutting:
         self._end = 0
 
     def add_runs(self, chunks: Chunks, runs: Iterable[tuple[OpenPair, Stream, int]]) -> None:
-        """Add adjacent chunks of new streams: for each its pair, and how many are its."""
+        """Add adjacent chunks of new streams: for each run its pair, its stream and its number of chunks."""
         self._parts.append(chunks)
         for pair, stream, count in runs:
             self._add(stream, pair.framing(stream), count)
 
     def add(self, pair: OpenPair, epoch: Epoch) -> None:
-        """Add the chunks of a connection's streams, behind those that have begun."""
+        """Add the chunks of a connection's streams, after the chunks of streams that have begun."""
         chunks = epoch.chunks()
         for stream, some in chunks.items():
             framing = pair.framing(stream)

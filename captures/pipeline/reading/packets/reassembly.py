@@ -1,8 +1,8 @@
 """Segments put in order: the chunks of each stream.
 
-Pairs of ends whose segments simply follow one another, and acknowledge what has come, are taken all at once (`Smooth`).
+Pairs of ends whose segments simply follow one another, and acknowledge only seen bytes, are taken at once (`Smooth`).
 All others go through mqproto.captures.net.streams (`reassemble`), so that there is one implementation of the rules; but
-if many segments in a row bring exactly what is due, and wait for nothing, they are taken at once as well.
+if many segments in a row bring exactly the bytes that are due, and wait for nothing, they too are taken at once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ RUN_COUNT: Final = 32
 
 
 class SegmentPart(NamedTuple):
-    """Some segments of a capture, whose frames have their numbers, and the bytes that these consist of.
+    """Some segments of a capture, with their frames' numbers; and the bytes that contain them.
 
-    apart: whether interfaces that are read as one may have had one direction each of their connections.
+    apart: whether interfaces that are read as one may each have had one direction of their connections.
     """
 
     segments: Segments
@@ -66,14 +66,14 @@ class Epoch:
         self._parts.setdefault(stream, []).append(chunks)
 
     def feed(self, caught: Caught, readable: int) -> None:
-        """Take a segment; what a frame makes readable goes behind what others did with the same frame."""
+        """Take a segment; the chunks that a frame makes readable are in the order of their segments."""
         order = self._fed[1] if self._fed[0] == readable else 0
         arrivals = self.connection.feed(*caught)
         self._add_arrivals(arrivals, readable, order)
         self._fed = readable, order + len(arrivals)
 
     def settle(self, readable: int) -> None:
-        """End the connection with a frame: what waits is read before the content of the frame itself."""
+        """End the connection with a frame: waiting segments are read before the content of the frame itself."""
         arrivals = self.connection.settle()
         self._add_arrivals(arrivals, readable, -len(arrivals))
 
@@ -94,8 +94,8 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
     """Return the connections of one pair, and their chunks.
 
     Args:
-        rows: the pair's.
-        connection: what is known about it before these segments.
+        rows: of the pair.
+        connection: its state before these segments, if it has one.
     """
     segments, data, apart = part
     waiting: deque[Caught] = deque()
@@ -150,7 +150,7 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
 
 
 def _columns(segments: Segments) -> tuple[npt.NDArray[Any], ...]:
-    """All columns of each segment but its payload."""
+    """Return all columns of each segment, except its payload."""
     return (
         segments.source,
         segments.destination,
@@ -196,7 +196,7 @@ def _read_next(
     *,
     apart: bool,
 ) -> None:
-    """Take the first that waits, or the beginning of its side."""
+    """Take the first waiting segment, or the one that begins its side."""
     number = waiting[0][0].number
     place = beginning_in(_ahead(waiting)) if _begins(waiting[0], epochs) else 0
     if place:
@@ -216,7 +216,7 @@ def _read_next(
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
     """Return, for each row, the first from there on that does not simply follow in its direction, or is cut.
 
-    A row that acknowledges more than the other direction has reached, by these rows, does not follow either.
+    A row also does not follow if it acknowledges more bytes than the other direction has reached in these rows.
     """
     size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
     follows = (flags & (SYN | FIN | RST) == 0) & (segments.cut[rows] == 0)
@@ -245,7 +245,7 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
 
 
 def _take_run(part: SegmentPart, rows: Integers, epoch: Epoch) -> bool:
-    """Take segments that follow one another, if they follow what has come, need no more, and nothing waits."""
+    """Take consecutive segments if they continue the bytes so far, depend on no others, and nothing waits."""
     segments, data, _ = part
     interface, source = segments.interface[rows], segments.source[rows]
     sides: list[_Side] = []
@@ -278,7 +278,7 @@ def _take_run(part: SegmentPart, rows: Integers, epoch: Epoch) -> bool:
 class _Side:
     """The segments of one side in a run.
 
-    filled: the places in the run of those with payload.
+    filled: the places in the run of segments with payload.
     is_ahead: whether all their bytes are ahead.
     """
 
@@ -298,7 +298,7 @@ class _Side:
         self._moved = np.cumsum(np.where(mask, size, 0))
 
     def goes_on_beside(self, opposite: _Side) -> bool:
-        """Whether its bytes are due, and need nothing that the other side lacks."""
+        """Whether this side's bytes are due, and depend on no bytes that the other side lacks."""
         self._opposite = opposite
         theirs = opposite.sender
         if not len(self._places):
@@ -331,7 +331,7 @@ class _Side:
         return True
 
     def acknowledge(self) -> None:
-        """Tell the other side what was acknowledged; neither has taken its bytes yet."""
+        """Report acknowledgments to the other side; neither side has taken its bytes yet."""
         theirs = self._opposite.sender
         for number in self._said:
             theirs.acknowledged(number, first=False)
@@ -349,7 +349,7 @@ def _payload_at(part: SegmentPart, rows: Integers, place: int) -> tuple[bytes, F
 
 
 class Pairs:
-    """The rows of segments by pair of ends, and within that by direction."""
+    """The rows of segments by pair of ends, and within a pair by direction."""
 
     def __init__(self, segments: Segments) -> None:
         self.segments = segments
@@ -363,7 +363,7 @@ class Pairs:
 
     @property
     def first_places(self) -> Integers:
-        """Where in `by_pair` each pair begins."""
+        """For each pair, the place in `by_pair` where it begins."""
         return self._edges[:-1]
 
     def rows_of(self, pair: int) -> Integers:
@@ -377,18 +377,18 @@ class Pairs:
 
 
 class _Said:
-    """What each direction says about the other, where segments simply follow one another.
+    """The acknowledgments in each direction of the other one, where segments simply follow one another.
 
     Rows are in the order of directions, each of which is a `place`.
 
     Args:
-        by: the rows. firsts: which of them begin a direction. place: of each row.
+        by: the rows. firsts: the rows that begin a direction. place: the direction of each row.
         start: for each direction, the number of its first byte. from_start: whether it begins with a SYN.
 
     Attributes:
         is_odd: for each row, whether its payload acknowledges more than the other direction has reached; or its
-            number is far away; or it answers a SYN that is not there. Before the other direction's first segment
-            it has reached what was acknowledged first.
+            number is far away; or it answers a missing SYN. Before its first segment, the other direction counts
+            as having reached the first acknowledged number.
     """
 
     def __init__(
@@ -442,7 +442,7 @@ _NEVER: Final = -(1 << 62)
 
 
 def _come_to(pairs: Pairs) -> Integers:
-    """Return, for each segment, how many numbers the other direction has used by then, its FIN among them."""
+    """Return, for each segment, how many numbers the other direction has used by then, including its FIN."""
     segments, by = pairs.segments, pairs.by_pair
     is_high = pairs.direction[by] & 1 != 0
     numbers = segments.size[by] + (segments.flags[by] & FIN != 0)
@@ -472,9 +472,9 @@ def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -
 class Smooth:
     """The pairs whose segments simply follow one another, at one interface: no hole, no repetition, no overtaking.
 
-    None is cut. A SYN is the first of its direction, and a FIN is where the bytes before it end. RST and
-    bare acknowledgments may be anywhere: they say nothing about the bytes. No payload acknowledges more than the other
-    direction has reached. No direction begins without a SYN so late that what follows may show what it overtook.
+    No segment is cut. A SYN is the first of its direction, and a FIN is where the bytes before it end. RST and
+    bare acknowledgments may be anywhere: they do not affect the bytes. No payload acknowledges more than the other
+    direction has reached. A direction without a SYN does not begin so late that earlier bytes may still follow.
 
     Args:
         known: by pair, whether it has a connection already.
@@ -528,7 +528,7 @@ class Smooth:
         self.payload_rows = by[taken]
 
     def fill(self, part: SegmentPart, connections: Mapping[int, Connection]) -> list[tuple[int, Stream, int]]:
-        """Fill connections with their segments; they are given by the index of their pair, and new.
+        """Fill connections with their segments; connections are given by the index of their pair, and are new.
 
         Returns:
             A pair, a stream and the number of its chunks, in the order of `payload_rows`.

@@ -25,7 +25,7 @@ from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.schema.parts import wide_size
 
 AT_A_TIME: Final = 1_024
-"""Packets that are Python objects at a time: with more, Python would have to ask for memory again and again."""
+"""The number of packets kept as Python objects at a time: with more, Python would request memory again and again."""
 
 _NOWHERE: Final = Endpoint("", 0)
 BODY_TEXT: Final = "body_text"
@@ -40,7 +40,7 @@ def seen_packet(
 
     Args:
         framed: False for bytes that begin no packet.
-        cut_bytes: for a packet with a hole, its size beyond these bytes.
+        cut_bytes: for an incomplete packet, its size beyond these bytes.
     """
     octets = data[start:end].tobytes()
     fault = None if framed else fault_of(octets)
@@ -65,7 +65,7 @@ def found(seen: SeenPacket, evidence: Evidence = NOTHING) -> list[dict[str, str]
 
 
 def add_findings(table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, *signs: Any) -> None:
-    """Fill in findings about valid packets; one is decoded for all that are alike.
+    """Fill in findings about valid packets; of equal packets, only one is decoded.
 
     Args:
         rows, starts, ends: of these packets.

@@ -1,7 +1,7 @@
 """The columns of UserMessages.  [MS-MQMQ] 2.2.20
 
 Numbers are taken directly from the packets. Only mqproto.captures.decode knows what a name, a class or an
-acknowledgment means: one row is decoded for all that are alike in what it depends on.
+acknowledgment means: of rows that are alike in the relevant columns, only one is decoded.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class Messages:
         self.table.put_items("sequence", self.rows[has], *sequences)
 
     def _add_security(self) -> None:
-        """Fill in the stated protection, if there is any.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
+        """Fill in the protection that a message states, if any.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
         security, properties = self.fields.inside("security"), self.fields.inside("properties")
         flags = security.numbers("flags")
         has = UserHeader.has_security.within(self.fields.inside("user").numbers("flags")) != 0
@@ -242,7 +242,7 @@ class Messages:
             self.table.put_items(name, self.rows[some], [each[place] for each in words], codes)
 
     def _add_kind(self, names: Vector) -> None:
-        """Fill in kinds, and what acknowledgments acknowledge.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
+        """Fill in kinds, and the subjects of acknowledgments.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
         user, properties = self.fields.inside("user"), self.fields.inside("properties")
         classes, label = properties.numbers("message_class"), properties.span("label")
         # What makes an OrderAck or a FinalAck depends on much, so only messages of that size are checked.

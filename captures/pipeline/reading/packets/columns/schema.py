@@ -12,11 +12,11 @@ from mqproto.captures.pipeline.tables.schemas.columns import schema_of
 from mqproto.captures.pipeline.tables.schemas.packets import SAID
 
 PACKET_SCHEMA: Final = schema_of(SAID)
-"""What a packet says by itself. Numbers of 8 and 16 bits are int32, those of 32 bits int64, because all are
+"""The fields that a packet itself states. Numbers of 8 and 16 bits are int32, those of 32 bits int64, because all are
 unsigned."""
 
 _Piece: TypeAlias = tuple[Vector, pa.Array, Vector | None]
-"""Rows, items for them, and the item of each row if not its own."""
+"""Rows, items for them, and the index of the item for each row, unless each row has its own."""
 
 
 class Table:
@@ -31,7 +31,7 @@ class Table:
         self._items: dict[str, list[_Piece]] = {}
 
     def put(self, name: str, rows: Vector, values: Any) -> None:
-        """Put numbers or truth values, one for each of these rows; a single one goes to all of them."""
+        """Put numbers or truth values, one for each of these rows; a single value goes to all of them."""
         if name not in self._values:
             dtype = PACKET_SCHEMA.field(name).type.to_pandas_dtype()
             self._values[name] = np.zeros(self._count, dtype), np.ones(self._count, bool)

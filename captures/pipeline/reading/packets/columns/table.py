@@ -26,9 +26,9 @@ from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
 from mqproto.wire.schema.record import Record
 
 OF_A_PING: Final = -1
-"""The connection of a Ping, as SeenPacket has it."""
+"""The connection number of a Ping in a SeenPacket."""
 FEW: Final = 32
-"""This few packets are read faster one by one: reading all at once takes as long for one as for a thousand."""
+"""Up to this number, packets are read faster one by one: reading all at once takes as long for one as for 1,000."""
 
 
 def packet_columns(
@@ -50,11 +50,11 @@ def packet_columns(
         data: bytes, such as a mapped file.
         starts, sizes: where each packet begins in `data`, and its size, with the SessionHeader beyond
             PacketSize.
-        framed: which of them are packets, valid or not; of others the first 16 bytes are given, and their row only
+        framed: which of them are packets, valid or not; for others, the first 16 bytes are given, and the row only
             says that they begin no packet. By default all are packets.
         cut: for each, its size beyond the given bytes, as
             mqproto.captures.packets.SeenPacket.cut_bytes; by default all are whole.
-        texts: whether to read the texts of bodies, which takes as long as all else; otherwise `body_text` is null.
+        texts: whether to read the texts of bodies, which doubles the time; otherwise `body_text` is null.
         ring: available keys, which are asked about signed or encrypted messages, one by one.
     """
     ends = starts + sizes
@@ -164,7 +164,7 @@ def _add_internal(
 
 
 def _add_session(table: Table, rows: Vector, header: Fields) -> None:
-    """Fill in a SessionHeader, alone or riding.  [MS-MQMQ] 2.2.20.4"""
+    """Fill in a SessionHeader, alone or after a message.  [MS-MQMQ] 2.2.20.4"""
     for column, name in (
         ("ack_number", "ack_sequence_number"),
         ("saved_first", "recoverable_msg_ack_seq_number"),

@@ -150,7 +150,7 @@ class Fields:
         """Return the value of a `this` expression for each row; for a constant, the constant itself.
 
         Raises:
-            NotImplementedError: it has a part that is not known here.
+            NotImplementedError: the expression has an unknown part.
         """
         match expression:
             case bool() | int():
@@ -168,7 +168,7 @@ class Fields:
         raise NotImplementedError(f"{expression!r} in a layout")
 
     def has(self, name: str, field: _Field | Span | Fields | None, place: Vector | None = None) -> None:
-        """Give a name to a field; None for a field of several kinds, of which only the place is known."""
+        """Give a name to a field; None for a field of several kinds, which has only its place."""
         if not name:
             return
         if field is None:
@@ -262,7 +262,7 @@ class Walk:
                 self._refuse(~self._holds(condition, fields))
 
     def _advance(self, sizes: Vector | int) -> None:
-        """Advance by `sizes` bytes; a row with fewer is refused, and stays where it does no harm."""
+        """Advance by `sizes` bytes; a row with fewer bytes is refused, and stays at a harmless place."""
         if self._is_idle:
             return
         if self._rows is None:
@@ -277,7 +277,7 @@ class Walk:
         self._at = at
 
     def _sized(self, name: str, sizes: Vector, fields: Fields) -> Span:
-        """Take `sizes` bytes, by row."""
+        """Take `sizes` bytes in each row."""
         self._arrive()
         span = Span(self._at, sizes)
         fields.has(name, span, self._at)
@@ -304,7 +304,7 @@ class Walk:
         self._sized(name, sizes, fields)
 
     def _window(self, part: Window, name: str, fields: Fields) -> None:
-        """Take a part limited to a number of bytes; what follows begins after all of them."""
+        """Take a part limited to a number of bytes; the next part begins after all of them."""
         sizes = self._sizes(part.size, fields)
         before, ends = self._at, self._ends
         self._advance(sizes)
@@ -315,7 +315,7 @@ class Walk:
         self._at, self._ends = behind, ends
 
     def _repeated(self, part: Repeated, fields: Fields) -> None:
-        """Take several items, which cannot be asked for."""
+        """Take several items; their fields cannot be read later."""
         counts = self._sizes(part.count, fields)
         self._refuse(counts > LONGEST_LIST)
         for index in range(LONGEST_LIST):
@@ -372,7 +372,7 @@ class Walk:
         return self._evaluated(expression, fields).astype(np.int64, copy=False)
 
     def _evaluated(self, expression: Any, fields: Fields) -> Vector | Mask:
-        """Return the value of an expression for each row; refuse all rows if it is not known here."""
+        """Return the value of an expression for each row; refuse all rows if the expression has an unknown part."""
         try:
             value = 0 if self._is_idle else fields.vector(expression)
         except NotImplementedError:
