@@ -19,7 +19,7 @@ CAPTURES: Final = sessions.CAPTURES.schema
 
 @dataclass(slots=True)
 class FileRead:
-    """The result of reading a file: its number of ranges, its frames, and where it is damaged.
+    """The result of reading a file: the number of its ranges, its frames, and its damage.
 
     back_ns: how far times go back in it.
     """

@@ -52,9 +52,8 @@ KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
 CODES: Final = "codes"
-"""Keys of the tables' state: what is known about each series by name, whether packets have the texts of bodies, and
-what keys say about them, why files were refused, by path, how far packets are judged, and how often each severity
-and code was found."""
+"""Keys of the tables' state: each series' `Known` by name, whether packets have the texts of bodies, and the results of
+keys, why files were refused, by path, the state of judging, and how often each severity and code was found."""
 
 
 READING: Final = "reading segments"
@@ -78,7 +77,7 @@ class Result:
     """The result of a run.
 
     known: files that earlier runs have read.
-    codes: how often each severity and code was found, in all runs.
+    codes: how often each severity and code was found, over all runs.
     """
 
     series: list[SeriesResult]
@@ -97,7 +96,7 @@ def nothing_new(
     body_texts: bool = False,
     keys: Sequence[str] = (),
 ) -> Result | None:
-    """Return the result of `analyse` if all that was found is in the tables already; None if there is work to do."""
+    """Return the result of `analyse` if everything found is already in the tables; None if there is work to do."""
     state = tables.state
     before = checkpoint_of(state.get(JUDGED))
     is_read = reads(Known(**entry) for entry in state.get(SERIES, {}).values())
@@ -135,11 +134,11 @@ def analyse(
         names: the names of queue managers and queues.
         range_bytes: how much of a file one task reads.
         body_texts: whether the table of packets has the texts of bodies; tables that have them keep having them.
-        keys: files and folders with keys, for what they say about these packets; they are not stored.
+        keys: files and folders with keys, which verify and decrypt these packets; they are not stored.
         found: the inventory of the paths, if there is one already.
 
     Raises:
-        TablesError: as for `Tables.run`; or bodies or keys are asked for, but were not for earlier packets.
+        TablesError: as for `Tables.run`; or bodies or keys are requested, but were not for earlier packets.
         JobError: a task failed.
         OSError: the folder cannot be written to.
     """
@@ -281,7 +280,7 @@ def _emptied(engine: Engine, run: Run) -> Iterator[None]:
 
 
 def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Checkpoint) -> bool:
-    """Whether a series has judged packets that are read again, or packets before what counts as over."""
+    """Whether a series has judged packets that are read again, or new packets before the limit for quiet messages."""
     if work.known is not None:
         return False
     first_ns = work.files[0].first_ns
@@ -354,7 +353,7 @@ class _Job:
         again: str | None = None,
         puts: bool = True,
     ) -> None:
-        """Run one stage for all series: with their tasks by bucket, and a function that takes the results."""
+        """Run one stage for all series, given their tasks by bucket, and a function that takes the results."""
         tasks = [(work, bucket, task) for work in self._works for bucket, task in tasks_of(work)]
         results = self._engine.carry_out(
             stage, function, {bucket: task for _, bucket, task in tasks}, reads, again=again, puts=puts
@@ -370,7 +369,7 @@ class _Job:
             work.take_merged(merged)
 
     def _scan(self) -> None:
-        """Find where the records are, until all is proved."""
+        """Find the places of records, until all are proved."""
         scans: dict[str, list[Scanned]] = {file.path: [] for work in self._works for file in work.sources}
         parts = [
             part for work in self._works for file in work.sources for part in ranges(file, self._range_bytes)
@@ -398,8 +397,8 @@ class _Job:
             pairs += work.buckets
 
     def _read(self) -> None:
-        """Read every range; and again, if it has fragments of packets that began before it, or connections that are
-        others.
+        """Read every range; read it again if it has fragments of packets that began before it, or connections that
+        address translation repeats.
         """
         self._of_all(READING, read_ranges, _read_tasks, Work.take_reads)
         self._of_all(

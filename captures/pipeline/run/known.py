@@ -30,16 +30,16 @@ class Known:
     """The state of a series in the tables.
 
     files: their paths, by fingerprint. origins: to recognize them if they have been packed since.
-    packets: its parts of the table of packets: name, rows, and how many of these are packets. The last is `end`.
-    end: the part with what only the end of the series reveals; "" if there is none.
+    packets: its parts of the table of packets: name, number of rows, and number of packets. The last is `end`.
+    end: the part with rows that only the end of the series reveals; "" if there is none.
     captures: its parts of the table of captures.
     streams, open_streams: its parts of the table of streams, for those that are over, and those that may continue.
     damage: file, offset and reason.
     form: of its saved data; see mqproto.captures.pipeline.reading.growth.
-    growth, connections: the files with these. open_pairs: those with pairs.
+    growth, connections: the files with its Growth and its connections. open_pairs: the files with open pairs.
     one_way: whether its first frames have only one direction of each connection.
     halves: the series that are joined in it, as the halves of a TAP.
-    translated: texts about connections that are others.
+    translated: texts about connections that repeat others behind address translation.
     conflicts: texts about frames that contradict one another, after the code of the finding.
     """
 
@@ -76,7 +76,7 @@ class Known:
         """Yield the parts of packets in order.
 
         Args:
-            new: the names of those that this run has written.
+            new: the names of the parts that this run has written.
         """
         rows_before = framed_before = 0
         for name, rows, framed in self.packets:
@@ -96,8 +96,8 @@ class ToRead(NamedTuple):
     """A series with files to read.
 
     growth: its state behind its first files, which are not read again; None if all are read.
-    known: what was known about it; None if it is new.
-    halves: the files of each half, if it consists of those of a TAP; see mqproto.captures.pipeline.run.pairing.
+    known: its state in the tables; None if it is new.
+    halves: the files of each half, if it consists of the halves of a TAP; see mqproto.captures.pipeline.run.pairing.
     replaces: the series that it replaces.
     one_way: as in Known.
     """
@@ -113,9 +113,9 @@ class ToRead(NamedTuple):
 def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
     """Decide how to read a series with new files.
 
-    They are read behind those that were read before. If they do not come after all of these, all are read again; but
-    if some are no longer there, the new ones are a separate series, which later ones may belong to. All are also read
-    again if only the new ones reveal a TAP.
+    New files are read after the files of earlier runs. If their frames are not later, all files are read again; but if
+    some files no longer exist, the new ones become a separate series, which later files may join. All files are also
+    read again if only the new ones reveal a TAP.
 
     Args:
         store: of the tables.
@@ -157,14 +157,14 @@ def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
 
 
 def _has_other_taps(growth: Growth, grown: Series) -> bool:
-    """Whether files that were read before must be read differently now; then they all still exist."""
+    """Whether files of earlier runs must now be read with other TAPs, and all of them still exist."""
     if not growth.range_count or halves_of(grown.files) == growth.halves:
         return False
     return not any(is_changed(file) for file in growth.files)
 
 
 def reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
-    """Return a test whether these series have a file: by its content, or packed after it was read."""
+    """Return a test whether these series contain a file: by its content, even if it was packed after it was read."""
     every = list(entries)
     fingerprints = {fingerprint for each in every for fingerprint in each.files}
     origins = {Origin(*origin) for each in every for origin in each.origins}

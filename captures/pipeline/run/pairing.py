@@ -21,10 +21,10 @@ def all_to_read(
     is_read: Callable[[CaptureFile], bool],
     store: Store,
 ) -> Iterator[ToRead]:
-    """Yield what to do about series with new files: two that are halves of a TAP become one.
+    """Yield the series to read, from those with new files: two halves of a TAP become one series.
 
-    A half may have been read by itself before, or both as one: then all of it is read again, if it still exists. If
-    not, the new files are read by themselves.
+    If earlier runs have read a half by itself, or both as one, all files are read again if they still exist. If not,
+    the new files are read by themselves.
 
     Args:
         new, known: series of this run, and those of earlier ones.
@@ -81,7 +81,7 @@ def _together(
     """Return two series as one; None if some of their files no longer exist.
 
     Args:
-        name: of the two as one, perhaps known already.
+        name: of the joined series, which may be known already.
     """
     found: list[tuple[CaptureFile, ...]] = []
     new = [file for half in halves if half in left for file in left[half].files if not is_read(file)]
@@ -101,7 +101,7 @@ def _there(known: Known, new: Iterable[CaptureFile] = ()) -> list[CaptureFile] |
     """Return the files of a series as they were read; None if one is gone or has changed.
 
     Args:
-        new: files to be read; including any to which more has been written since.
+        new: files to be read; they may include files of the series that have grown since.
     """
     found = []
     grown = {file.path for file in new}
@@ -123,7 +123,7 @@ def _name_of(one: str, other: str) -> str:
 
 
 def _free(name: str, known: Mapping[str, Known]) -> str:
-    """Return a free name: this one, or with a number if it belongs to halves whose files are gone."""
+    """Return a free name: this one, or one with a number if this belongs to halves whose files are gone."""
     names = [name]
     while names[-1] in known:
         names.append(f"{name} ({len(names) + 1})")

@@ -1,4 +1,4 @@
-"""Series that are not from the tables' system; see mqproto.captures.decode.systems."""
+"""Series from another system than the tables; see mqproto.captures.decode.systems."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mqproto.captures.pipeline.tables.parts import Store, parquet
 
 ROWS: Final = 8_192
 ROW_LIMIT: Final = 65_536
-"""Rows that are searched for messages that leave their sources."""
+"""The maximum number of rows searched for messages that leave their sources."""
 
 
 class OtherSystemError(CaptureError):
-    """A capture from another system than the tables': it is undamaged, but not read."""
+    """A capture from a system other than the one in the tables: it is undamaged, but not read."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}"
@@ -29,10 +29,10 @@ class OtherSystemError(CaptureError):
 def apart(
     works: Sequence[Work], known: Mapping[str, Known], store: Store
 ) -> tuple[list[Work], list[CaptureError]]:
-    """Return the series that may be from one system with those before them; and why others are not read.
+    """Return the series that may come from the same system as earlier ones; and why others are not read.
 
     Args:
-        works: those whose packets are written. store: of the tables.
+        works: series whose packets are written. store: of the tables.
     """
     if len(known) + len(works) < 2:
         return list(works), []

@@ -1,7 +1,7 @@
-"""Which connections of a series are others that reappear behind address translation; as in
+"""Finds connections of a series that reappear behind address translation, as in
 mqproto.captures.translation.
 
-All ranges are first read without translations. Ranges whose openings show some are read again.
+All ranges are first read without translations. Ranges whose openings show translated connections are read again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Translated:
     """The known address translations once all ranges have been read.
 
     Args:
-        growth: what was known before.
+        growth: the state before the new ranges.
         reads: the new ranges, in order.
 
     Attributes:
-        in_force: those that apply behind them, as in mqproto.captures.pipeline.reading.growth.Growth.
-        crossings: all so far.
+        in_force: translations that apply after these ranges, as in mqproto.captures.pipeline.reading.growth.Growth.
+        crossings: all up to now.
     """
 
     def __init__(self, growth: Growth, reads: Iterable[RangeRead]) -> None:
@@ -41,7 +41,7 @@ class Translated:
         self.in_force = tuple(each for each in last if each.shown is not None)[-CONNECTION_LIMIT:]
 
     def within(self, read: RangeRead) -> tuple[Translation, ...]:
-        """Return those of which a range has a segment, in order."""
+        """Return, in order, the translations that affect segments of a range."""
         between = {ends_of(early.source, early.destination) for early in read.openings} if self._of else ()
         found = (each for ends in between for each in self._of.get(ends, ()))
         return tuple(sorted(found, key=lambda each: each.number))

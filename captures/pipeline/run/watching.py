@@ -1,7 +1,7 @@
 """Watches folders for new captures: complete ones go into the tables, batch by batch.
 
-Structured Streaming reports what is new, and again what was not finished. A run of `analyse` puts it into the
-tables, completely or not at all, and recognizes by content what is there. So each capture counts once, whenever
+Structured Streaming reports new files, and repeats those of unfinished batches. A run of `analyse` puts them into
+the tables, all or none, and recognizes by content the files already there. So each capture counts once, even if
 this program or its Java is killed.
 """
 

@@ -1,4 +1,4 @@
-"""A series on its way from stage to stage, with the driver's state."""
+"""A series on its way from stage to stage, with the state that the driver keeps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BUCKETS: Final = 16
 class SeriesResult:
     """The result for a series.
 
-    files: all of them. new: how many of them, the last ones, this run has read.
+    files: all of them. new: the number of files, the last ones, that this run has read.
     totals: as from one reader of all its files, one after another.
     damage: for files of this run that could be read only in part.
     halves: if it consists of the halves of a TAP, the first file of each.
@@ -67,10 +67,10 @@ class Work:
         addresses: where its rows go, once the number of ranges is known.
         replaces: the series that it replaces.
         places: its new ranges, once they are known.
-        wanting: ranges that were read without what waits for fragments before them, or without known address
-            translation.
+        wanting: ranges that were read without packets that wait for fragments before them, or without known
+            address translation.
         connections: by bucket, the result of reading them.
-        parts: those that were written.
+        parts: the parts written.
     """
 
     def __init__(self, run: Run, to_read: ToRead, asked: Asked) -> None:
@@ -102,12 +102,12 @@ class Work:
         self._waiting_count = 0
 
     def merge_tasks(self) -> Iterator[MergeTask]:
-        """Yield one task, if it consists of two halves."""
+        """Yield one task if the series consists of two halves."""
         if self._halves is not None:
             yield MergeTask(self._halves, self._store, f"{WORK}/{self._run.name}/{self.key}.pcapng")
 
     def take_merged(self, merged: Merged) -> None:
-        """Take the file that its files were merged into."""
+        """Take the file into which the halves were merged."""
         self._merged = merged
         self.sources = (merged.file,)
 
@@ -117,7 +117,7 @@ class Work:
         return self.growth.range_count + len(self.places)
 
     def place(self, scans: dict[str, list[Scanned]]) -> None:
-        """Place its ranges, now that the frames are found."""
+        """Place the series' ranges, now that the frames are found."""
         places: list[Place] = []
         frames = self.growth.frames
         self._taps = self.growth.halves if self.growth.range_count else halves_of(self.sources)
@@ -130,11 +130,11 @@ class Work:
         self.places = tuple(places)
 
     def address(self, series: int, ranges: int, pairs: int, streams: int) -> None:
-        """Set where its rows go: its first new range, its pairs of ends, the streams of these."""
+        """Set the buckets for its rows: the first for its new ranges, for its pairs of ends, and for their streams."""
         self.addresses = Addresses(series, ranges - self.growth.range_count, pairs, streams, self.buckets)
 
     def read_task(self, places: Iterable[Place]) -> ReadTask:
-        """Return ranges to read in one task, with what is now known to wait for fragments before them."""
+        """Return ranges to read in one task, with packets now known to wait for fragments before them."""
         some = tuple(places)
         numbers = [place.number for place in some]
         waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
@@ -150,7 +150,7 @@ class Work:
         self._reads |= {read.place: read for read in reads}
 
     def fragment_tasks(self) -> Iterator[FragmentTask]:
-        """Yield one task, if there are fragments anywhere, or something waits for some."""
+        """Yield one task if any range has fragments, or packets wait for fragments."""
         first = self.growth.range_count
         before = self._waiting.get(first)
         if before is not None or any(read.has_fragments for read in self.reads):
@@ -163,7 +163,7 @@ class Work:
         self.wanting = [place for place in self.places if place.number in joined.waiting]
 
     def translate(self) -> None:
-        """Apply translations, now that openings are known; ranges with translated connections are to be read again."""
+        """Apply translations, now that openings are known; ranges with translated connections will be read again."""
         translated = Translated(self.growth, self.reads)
         self._translated = translated
         self.places = tuple(
@@ -213,7 +213,7 @@ class Work:
 
     @property
     def packet_paths(self) -> list[str]:
-        """Where its new packets are, before the run is over."""
+        """Return the paths of its new packets, before the run is over."""
         return [self._store.path(part.name) for part in self.parts if part.table == "packets"]
 
     def captures_table(self) -> pa.Table:
@@ -259,11 +259,11 @@ class Work:
             yield self.addresses.streams + bucket, task
 
     def _rows_before(self) -> list[int]:
-        """Return how many rows come before each range, before what only the end reveals, and in all."""
+        """Return the number of rows before each range, before rows that only the end reveals, and in all."""
         return self._counted(self.growth.rows, [each.rows for each in self.connections])
 
     def _framed_before(self) -> list[int]:
-        """Return how many of these are packets."""
+        """Return the number of packets before the same places."""
         return self._counted(self.growth.framed, [each.framed for each in self.connections])
 
     def _counted(self, before: int, found: Sequence[Counter[int]]) -> list[int]:
@@ -275,7 +275,7 @@ class Work:
         return list(accumulate(counts, initial=before))
 
     def save(self) -> Known:
-        """Save what a later run needs to know."""
+        """Save the state for a later run."""
         prefix = f"{self.key}-{self._run.name}"
         growth = self._grown()
         saved = save(self._store, f"{FOLDER}/{prefix}-series.parquet", [(0, growth)])
@@ -340,7 +340,7 @@ class Work:
         )
 
     def _totals(self) -> Totals:
-        """Return the totals of what is over."""
+        """Return the totals of streams that are over."""
         totals = Totals()
         totals.add(self.growth.totals)
         for read in self.reads:
@@ -350,7 +350,7 @@ class Work:
         return totals
 
     def result(self) -> SeriesResult:
-        """Return the result for this series."""
+        """Return the series' result."""
         totals = self._totals()
         for each in self.connections:
             totals.add(each.open_totals)

@@ -25,10 +25,10 @@ from mqproto.captures.pipeline.source.storage import opened
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS
-"""A file that changed less long ago may still be changed: kernels count in ticks."""
+"""A file that changed more recently than this may change again unnoticed: kernels count time in ticks."""
 HEAD_BYTES: Final = 1 << 20
 KEPT: Final = 1 << 16
-"""So many files are not looked at again until they change."""
+"""This many files are examined again only if they change."""
 
 
 class Arrival(NamedTuple):
@@ -71,7 +71,7 @@ def arrivals(folders: Iterable[str], now_ns: int, settle_ns: int) -> list[Arriva
 
 @lru_cache(KEPT)
 def _look(path: str, _changed_ns: int, _size_bytes: int) -> tuple[str, int | None]:
-    """Return what identifies the content of a file, and the time of its first frame."""
+    """Return the identity of a file's content, and the time of its first frame."""
     first_ns, stated, head, count = None, None, b"", 0
     with suppress(CaptureError, PermissionError):
         file = look_at(path)

@@ -20,14 +20,14 @@ SMALLEST_BYTES: Final = 12
 STEPS: Final = 32
 """Blocks that are visited one by one before several are looked for again."""
 WINDOW_BYTES: Final = 1 << 22
-"""Bytes that are searched at a time; never more than have been covered."""
+"""Bytes that are searched at a time; never more than have been covered so far."""
 
 
 class _Likely(NamedTuple):
     """Places where blocks seem to begin.
 
     following: where the next block begins, according to each.
-    breaks: the indexes of those that disagree with the next place; the last one is among them.
+    breaks: the indexes of places whose next block is not at the next place; the last place is among them.
     """
 
     at: Vector
@@ -35,7 +35,7 @@ class _Likely(NamedTuple):
     breaks: Vector
 
     def run_from(self, at: int) -> slice:
-        """Return those that follow one another from a place on; none if it is not among them."""
+        """Return the places that follow one another from `at` on; none if `at` is not among them."""
         first = int(np.searchsorted(self.at, at))
         if first == len(self.at) or self.at[first] != at:
             return slice(first, first)
@@ -43,12 +43,12 @@ class _Likely(NamedTuple):
 
 
 def chain(data: Octets, order: str, low: int, high: int) -> Vector:
-    """Return the places of blocks that may be whole, one behind the other.
+    """Return the places of consecutive blocks, which may be whole.
 
     Args:
         order: the byte order of their section, "<" or ">".
-        low: where the first begins, at a word of the file.
-        high: the last begins before it. The chain ends earlier at anything but a block, or at a new section.
+        low: where the first block begins, at a word of the file.
+        high: the last block begins before it. The chain ends earlier at anything but a block, or at a new section.
     """
     found: list[Vector] = []
     at, likely, searched = low, _search(data, order, low, low), low
@@ -67,7 +67,7 @@ def chain(data: Octets, order: str, low: int, high: int) -> Vector:
 
 
 def _steps(data: Octets, order: str, at: int, high: int) -> tuple[Vector, int, bool]:
-    """Return the next few blocks one by one; where the next begins; whether the chain ends there."""
+    """Return the places of the next few blocks; where the block after them begins; and whether the chain ends there."""
     unpack, view = struct.Struct(order + "II").unpack_from, data.data
     places: list[int] = []
     is_over = False
@@ -86,7 +86,7 @@ def _steps(data: Octets, order: str, at: int, high: int) -> tuple[Vector, int, b
 
 
 def _search(data: Octets, order: str, low: int, high: int) -> _Likely:
-    """Return where blocks with frames seem to begin, from `low` on and before `high`."""
+    """Return likely places of blocks with frames, from `low` on and before `high`."""
     words = data[: len(data) & ~3].view(order + "u4")
     last = max(len(words) - SMALLEST_BYTES // 4 + 1, 0)
     place = (low >> 2) + np.flatnonzero(words[low >> 2 : min(high + 3 >> 2, last)] == ENHANCED_PACKET)

@@ -53,11 +53,11 @@ SAMPLE_COUNT: Final = 64
 UNPACKED_PIECE_BYTES: Final = 1 << 20
 
 CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)
-"""Names that only captures have: in a folder, such a file is refused if it is not one; others are passed over."""
+"""Names that only captures have: in a folder, such a file is refused if it is not a capture; others are ignored."""
 
 
 class Origin(NamedTuple):
-    """A file before it was packed: its path, the time of its first frame, and its size modulo 2**32."""
+    """A file's content before it was packed: its path, the time of its first frame, and its size modulo 2**32."""
 
     path: str
     first_ns: int
@@ -72,7 +72,7 @@ class CaptureFile:
     form: "pcap" or "pcapng", also inside a packing.
     packing: "", "gzip" or "zstd".
     fingerprint: 32 hexadecimal digits that identify the file by its content.
-    section: what is known at `start`: everything for pcap, the byte order for pcapng.
+    section: the state at `start`: complete for pcap, only the byte order for pcapng.
     start: of the first record or block, in the unpacked file.
     first_ns: the time of its first frame; None if it has none.
     unpacked_bytes: `size_bytes`; for a packed file the unpacked size it states, modulo 2**32, None if it states none.
@@ -90,7 +90,7 @@ class CaptureFile:
 
     @property
     def origin(self) -> Origin | None:
-        """What identifies a capture that was packed after it was read; None if unknown."""
+        """The identity of a capture, if it is packed after it was read; None if unknown."""
         if self.first_ns is None or self.unpacked_bytes is None:
             return None
         name = unpacked_name(self.path) if self.packing else self.path
@@ -134,7 +134,7 @@ class Range(NamedTuple):
     """The records of a capture that begin from `low` on and before `high`.
 
     high: for the last range the end of the file; for a packed file, beyond any end.
-    section: what is known at `low`, if a record is known to begin there. None: the first one is searched for.
+    section: the state at `low`, if a record is known to begin there. None: the first record is searched for.
     """
 
     file: CaptureFile
@@ -147,8 +147,8 @@ class Mapped(NamedTuple):
     """A capture as a task reads it.
 
     data: the file; of a packed file, all that it unpacks to.
-    damage: what ended the unpacking early.
-    until: the end of the bytes that are there; behind it, in an object fetched in part, are zeros.
+    damage: the fault that ended the unpacking early.
+    until: the end of the available bytes; in an object fetched in part, zeros follow.
     """
 
     data: mmap.mmap
@@ -199,7 +199,7 @@ def inventory(paths: Iterable[str]) -> Inventory:
 
 
 def look_at(path: str) -> CaptureFile:
-    """Return what needs to be known about one capture.
+    """Return the facts about one capture.
 
     Raises:
         CaptureError: it is not a capture, or damaged before its first frame.
@@ -350,7 +350,7 @@ def _fingerprint(path: str, source: Opened) -> str:
 
 
 def _unpack(source: BinaryIO, path: str, target: BinaryIO) -> CaptureError | None:
-    """Write everything that can be unpacked to `target`; return the damage behind it."""
+    """Write everything that can be unpacked to `target`; return the damage that ended it."""
     damage = None
     with unpacked(source, path) as (plain, _):
         try:

@@ -60,7 +60,7 @@ class Datagrams(NamedTuple):
     row: the index of its frame.
     source, destination: addresses as stored in the file.
     start, end: of the payload, as far as it was captured.
-    cut: how many payload bytes behind that the capture cut off.
+    cut: the number of payload bytes that the capture cut off.
     """
 
     row: Integers
@@ -72,7 +72,7 @@ class Datagrams(NamedTuple):
     cut: Integers
 
     def of(self, protocol: int) -> Datagrams:
-        """Return those that carry one protocol."""
+        """Return the datagrams that carry one protocol."""
         rows = np.flatnonzero(self.protocol == protocol)
         if len(rows) == len(self.row):
             return self
@@ -90,7 +90,7 @@ class Datagrams(NamedTuple):
 def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> Integers:
     """Return where the IP packets begin in frames of one link layer, as `mqproto.captures.net.links.ip_start`.
 
-    NO_PLACE if there is none.
+    Frames without one have NO_PLACE.
     """
     end = start + size
     if link_type not in KNOWN:
@@ -113,7 +113,7 @@ COOKED_2_BYTES: Final = 20
 
 
 def _behind_types(data: Data, at: Integers, end: Integers) -> Integers:
-    """Return the places behind the EtherTypes at `at`, and any VLAN tags there.  [IEEE 802.1Q] 9.4"""
+    """Return the places after the EtherTypes at `at`, and after any VLAN tags there.  [IEEE 802.1Q] 9.4"""
     found = np.full(len(at), NO_PLACE, np.int64)
     rows = np.arange(len(at))
     for _ in range(MAX_TAGS + 1):
@@ -141,7 +141,7 @@ def _behind_cooked_2(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
-    """Return the places behind four bytes with an address family, in the byte order of the machine that wrote it."""
+    """Return the places after four bytes with an address family, in the byte order of the machine that wrote it."""
     found = np.full(len(start), NO_PLACE, np.int64)
     rows = np.flatnonzero(start + 4 <= end)
     families = gather(data, start[rows], np.dtype([("little", "<u4")]))["little"]
@@ -154,7 +154,7 @@ def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing:
     """Return the contents of whole IPv4 packets, as mqproto.captures.net.ip.IpReader.read.
 
     Args:
-        at: where they begin. end: where the frames end. missing: how many bytes the capture left out of these.
+        at: where they begin. end: where the frames end. missing: the bytes of each frame that the capture left out.
     """
     fits = np.flatnonzero(at + IPV4_LAYOUT.itemsize <= end)
     row, at, end, missing = row[fits], at[fits], end[fits], missing[fits]

@@ -27,7 +27,7 @@ def windows(data: Octets, at: Vector, size: int) -> Octets:
     """Return `size` bytes from each place on, one row for each; a place near the end gives other bytes of the data.
 
     Args:
-        at: from 0 on. Rows already refused may be anywhere, so they need not be removed.
+        at: 0 or more. Rows already refused may have any place, so they need not be removed.
     """
     if not size or len(data) < size:
         return np.zeros((len(at), size), np.uint8)

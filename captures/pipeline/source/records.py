@@ -36,7 +36,7 @@ from mqproto.captures.pipeline.source.octets import windows
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Data = mmap.mmap | bytes
-"""A mapped capture file; of a packed file, what it unpacks to."""
+"""A mapped capture file; for a packed file, its unpacked bytes."""
 
 SECTION_BEGINS: Final = struct.pack("<I", SECTION_HEADER)
 FRAME_KINDS: Final = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
@@ -49,7 +49,7 @@ FEW_BLOCKS: Final = 32
 OPTION_LIMIT: Final = 16
 """Blocks with more options than this are checked one by one."""
 TIME_LIMIT_NS: Final = 2**62
-"""The greatest distance of a time from 1970, so 1823 to 2116: differences of two times fit in a column."""
+"""The greatest distance of a time from 1970, so 1823 to 2116: the difference of two times fits in a column."""
 
 
 @dataclass(slots=True)
@@ -80,9 +80,9 @@ class Walked:
     """The result of walking through a stretch from record to record.
 
     following: where the record after the last begins.
-    section: what is known there. If `is_assumed`, without what was known at the beginning.
+    section: the state there. If `is_assumed`, it lacks the facts from before the stretch.
     begins_section: whether a section begins in the stretch.
-    interfaces_needed: how many interfaces must have been described before it; 0 unless `is_assumed`.
+    interfaces_needed: the number of interfaces that must be described before it; 0 unless `is_assumed`.
     damage: at `following`, if any.
     """
 
@@ -95,7 +95,7 @@ class Walked:
     columns: list[Frames] = field(default_factory=list)
 
     def frames(self) -> Frames:
-        """Return all frames, if they were asked for."""
+        """Return all frames, if they were requested."""
         parts = self.columns or [_frames_of([], {})]
         if len(parts) == 1:
             return parts[0]
@@ -125,9 +125,9 @@ class Stretch(NamedTuple):
     form: "pcap" or "pcapng".
     where: the name of the file in errors.
     low: where a record begins. The last begins before `high`.
-    section: what is known at `low`.
-    is_assumed: nothing is known; `section` has only the byte order, and any interface is accepted.
-    cut_by: what ends `data` before the file should end.
+    section: the state at `low`.
+    is_assumed: the state is unknown; `section` has only the byte order, and any interface is accepted.
+    cut_by: the fault that ends `data` before the file should end.
     """
 
     data: Data
@@ -162,7 +162,7 @@ def gather(data: Data, at: Integers, layout: np.dtype[np.void]) -> npt.NDArray[n
 
 
 class _View:
-    """The file for readers that need one, up to where its packing is damaged."""
+    """The file for readers that need a file object, up to where its packing is damaged."""
 
     def __init__(self, data: Data, cut_by: CaptureError | None) -> None:
         self._data = data
@@ -236,7 +236,7 @@ def _record_columns(data: Data, section: Section, offset: Integers) -> Frames:
 
 
 class _Blocks(NamedTuple):
-    """Blocks below one section header, and the file as 32-bit words; blocks are aligned to them."""
+    """Blocks of one section, and the file as 32-bit words; blocks are aligned to them."""
 
     order: str
     words: npt.NDArray[np.uint32]
@@ -461,5 +461,5 @@ def within(time_ns: int) -> int:
 
 
 def _first(flags: Flags) -> int:
-    """Return the place of the first flag that is set; the number of flags if none is."""
+    """Return the place of the first set flag; the number of flags if none is set."""
     return int(flags.argmax()) if flags.any() else len(flags)

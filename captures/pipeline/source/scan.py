@@ -40,13 +40,13 @@ from mqproto.captures.pipeline.source.records import (
 from mqproto.captures.pipeline.source.storage import is_remote
 
 CHAIN: Final = 4
-"""This many plausible records in a row are taken as real; fewer at the end of the file."""
+"""This many consecutive plausible records count as real; fewer suffice at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
 """If no record begins within these bytes, the range leaves its beginning to the previous one."""
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
-"""Bytes fetched behind a range of an object, for what begins in it: usually, and if that was not enough."""
+"""Bytes fetched after a range of an object, for records that begin in it: usually, and if that was not enough."""
 FETCHES: Final = 4
-"""Ranges of an object that are fetched and scanned at a time when a query is planned."""
+"""Ranges of an object that are fetched and scanned at the same time when a query is planned."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
 """How far a plausible pcap record's time may be from the file's first frame: ten years."""
 
@@ -55,12 +55,12 @@ NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
 class Scanned:
     """The contents of one range, if its assumed beginning is right.
 
-    first: where its first record begins; None if none was found, and then nothing else is known either.
+    first: where its first record begins; None if none was found: then the other fields are empty too.
     following: where the record after its last begins.
-    section: what is known there. If the range knew nothing at its beginning, only what was described in it.
+    section: the state there. If the state at its beginning was unknown, only what is described in the range.
     begins_section: whether a section of pcapng begins in it.
     order: the byte order in which the first record was read.
-    interfaces_needed: how many interfaces must have been described before it.
+    interfaces_needed: the number of interfaces that must be described before it.
     damage: at `following`, if any.
     """
 
@@ -75,7 +75,7 @@ class Scanned:
     damage: CaptureError | None = None
 
     def section_after(self, before: Section) -> Section:
-        """Return what is known at the end, if `before` was known at the beginning."""
+        """Return the state at the end, given the state `before` at the beginning."""
         if self.part.section is not None:
             return self.section
         if self.part.file.form == "pcap":
@@ -89,7 +89,7 @@ class Scanned:
         return Section(self.section.order, sources, shift + self.section.interface_count)
 
     def holds(self, start: int, section: Section) -> bool:
-        """Whether its assumption is right: its first record is at `start`, and `section` known there."""
+        """Whether its assumption is right: its first record is at `start`, and `section` is the state there."""
         if self.first != start:
             return False
         if self.part.section is not None:
@@ -106,10 +106,10 @@ class Reading:
 
     Readings of one packed file belong in one task, because each mapping unpacks it from its beginning.
 
-    start, end: of its first record, and of the one behind its last, in the (unpacked) file.
+    start, end: where its first record begins, and the one after its last, in the (unpacked) file.
     first_number: of its first frame, counted from 1 over the file.
-    section: what is known at `start`: byte order and interfaces.
-    damage: what ends the file at `end`, if it is damaged there. No range follows.
+    section: the state at `start`: byte order and interfaces.
+    damage: the fault at `end` that ends the file, if any. No range follows.
     continued: by number, interfaces that are read as others, as in mqproto.captures.files.pcapng.
     """
 
@@ -145,8 +145,8 @@ def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
 def unproved(scans: Sequence[Scanned]) -> list[Range]:
     """Return the ranges of one file to scan again, given all results in order; empty if all is proved.
 
-    A range whose beginning is wrong may have a wrong end too, so the next one is not judged yet; those
-    after that are. So most files are proved in two rounds, and each round proves at least one more range.
+    A range whose beginning is wrong may have a wrong end too, so the next one is not judged yet; later ranges
+    are. So most files are proved in two rounds, and each round proves at least one more range.
     """
     again: list[Range] = []
     if not scans:
@@ -200,7 +200,7 @@ def replaced(scans: Sequence[Scanned], again: Sequence[Scanned]) -> list[Scanned
 
 
 def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading]:
-    """Return the readings of one file, scanned here; an object in several ranges at a time, because fetching is slow.
+    """Return the readings of one file, scanned here; an object in several ranges at a time, as fetching is slow.
 
     Raises:
         CaptureError, OSError: as for `files.mapped`.
@@ -270,7 +270,7 @@ def _scan(part: Range, source: Mapped) -> Scanned:
 
 
 def _find(data: Data, part: Range) -> tuple[int, Section] | None:
-    """Return where the first record of a range seems to begin, and what that assumes."""
+    """Return where the first record of a range seems to begin, and the state assumed there."""
     known = part.file.section
     high = min(part.high, part.low + SEARCHED_BYTES)
     if part.file.form == "pcap":
@@ -287,7 +287,7 @@ def _find(data: Data, part: Range) -> tuple[int, Section] | None:
 
 
 def _chain_from(at: int, end: int, length_at: Callable[[int], int]) -> bool:
-    """Whether several records, or fewer up to the end, seem to follow one another."""
+    """Whether several consecutive records, or fewer up to the end, are plausible."""
     for _ in range(CHAIN):
         length = length_at(at)
         if not length:
@@ -299,14 +299,14 @@ def _chain_from(at: int, end: int, length_at: Callable[[int], int]) -> bool:
 
 
 def _plausible_records(data: Data, file: CaptureFile, low: int, high: int) -> Iterator[int]:
-    """Yield where several pcap records seem to follow one another."""
+    """Yield places where several plausible pcap records seem to follow one another."""
     (source,) = file.section.sources
     fields = struct.Struct(file.section.order + "IIII")
     middle_s = (file.first_ns or 0) // NANOSECONDS
     near_s = NEAR_NS // NANOSECONDS
 
     def length_at(at: int) -> int:
-        """Return the length of the record there; 0 if there is none."""
+        """Return the length of the record at a place; 0 if there is none."""
         if at + RECORD_BYTES > len(data):
             return 0
         seconds, ticks, size, _ = fields.unpack_from(data, at)
@@ -328,7 +328,7 @@ def _plausible_records(data: Data, file: CaptureFile, low: int, high: int) -> It
 
 
 def _plausible_blocks(data: Data, order: str, low: int, high: int) -> Iterator[int]:
-    """Yield where several pcapng blocks seem to follow one another, the first with a frame."""
+    """Yield places where several pcapng blocks seem to follow one another, the first with a frame."""
     fields = struct.Struct(order + "II")
     repeated = struct.Struct(order + "I")
 

@@ -63,13 +63,13 @@ class Segments:
     sequence, acknowledgment: 0 to 2**32 - 1.
     flags: the byte with FIN, SYN, RST, PSH and ACK.
     cut: how many bytes the capture cut off the end of the payload.
-    start, size: of the payload in the mapped file. `start` is -1 if it is not there in one piece (fragments,
-        extension headers); then `odd_payloads` has it by its row.
+    start, size: of the payload in the mapped file. `start` is -1 if the payload is not in one piece (fragments,
+        extension headers); then `odd_payloads` has it by row.
     frame_start, frame_size, frame_missing: of the whole frame, as mqproto.captures.pipeline.source.records.Frames.
     pings: as mqproto.captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
     back_ns: as in mqproto.captures.points.Point, for any interface.
-    passed: by row, for damaged segments that are left without their content: the intact frames.
+    passed: the intact frames, by row, of damaged segments whose content is removed.
     """
 
     frame: Integers
@@ -104,7 +104,7 @@ class Segments:
         return len(self.frame)
 
     def join_halves(self, halves: Mapping[int, Half]) -> None:
-        """Read interfaces of TAPs as others, as in mqproto.captures.net.taps."""
+        """Treat the interfaces of each TAP as one, as in mqproto.captures.net.taps."""
         for number, (other, ahead_ns) in halves.items():
             here = self.interface == number
             self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
@@ -112,7 +112,7 @@ class Segments:
             self.interfaces[other.number] = other
 
     def translate(self, translations: Sequence[Translation], first_number: int) -> None:
-        """Read connections as others, as in mqproto.captures.translation.
+        """Treat translated connections as the originals, as in mqproto.captures.translation.
 
         Args:
             first_number: of the first frame.
@@ -140,7 +140,7 @@ class Segments:
         self.ends[:] = index
 
     def pass_over(self, frame: int, whole: Frame) -> None:
-        """Take away the content of a frame's segment that another frame has intact."""
+        """Remove the content of a frame's segment of which another frame has an intact copy."""
         row = int(np.searchsorted(self.frame, frame))
         self.size[row] = self.flags[row] = 0
         if row in self.odd_payloads:
@@ -341,7 +341,7 @@ def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[s
 
 
 class _OneByOne:
-    """Odd frames, and Pings, as mqproto.captures.packets reads them."""
+    """Odd frames and Pings, read as mqproto.captures.packets reads them."""
 
     def __init__(
         self,

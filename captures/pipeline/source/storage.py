@@ -33,9 +33,9 @@ S3: Final = ("s3", "s3a", "s3n")
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 ALTERNATIVES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
-"""What Hadoop's patterns have beside Python's."""
+"""The part of Hadoop's patterns that Python's lack."""
 REQUESTS: Final = 16
-"""How many small requests are sent at a time."""
+"""The number of small requests that are sent at a time."""
 # Linux then reserves no memory for it; Python has a name for this since 3.13.
 NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
@@ -60,17 +60,17 @@ def is_remote(path: str) -> bool:
 
 
 def may_be_there(path: str) -> bool:
-    """Whether a path or pattern matches anything on this machine; for an object only its server knows."""
+    """Whether a path or pattern matches anything on this machine; True for objects: only their server knows."""
     return is_remote(path) or os.path.lexists(path) or any(glob(one) for one in alternatives(path))
 
 
 def is_pattern(path: str) -> bool:
-    """Whether it may stand for several names."""
+    """Whether a path may stand for several names."""
     return has_magic(path) or ALTERNATIVES.search(path) is not None
 
 
 def alternatives(path: str) -> list[str]:
-    """Return the patterns that one with {x,y} stands for; else itself."""
+    """Return the patterns for which one with {x,y} stands; for any other, the pattern itself."""
     found = ALTERNATIVES.search(path)
     if found is None:
         return [path]
@@ -122,7 +122,7 @@ def opened(path: str) -> Iterator[Opened]:
 def memory_of(path: str, source: Opened, size_bytes: int, low: int, high: int) -> mmap.mmap:
     """Return the first `size_bytes` of an opened capture in memory, as far as they are needed.
 
-    Of an object only the bytes from `low` on and before `high` are there. The others are zeros, and take no memory.
+    For an object, only the bytes from `low` on and before `high` are fetched. The others are zeros, and take no memory.
     """
     if not is_remote(path):
         return mmap.mmap(source.file.fileno(), size_bytes, access=mmap.ACCESS_READ)
@@ -156,7 +156,7 @@ def pieces(path: str, source: Opened, places: Sequence[int], size_bytes: int) ->
 
 
 def files_at(path: str) -> Iterator[Found]:
-    """Yield the files that a path means: itself, everything in a folder, or all that fit a pattern with *, ?, [] or {}.
+    """Yield the files that a path means: itself, all files in a folder, or all that fit a pattern with *, ?, [] or {}.
 
     Raises:
         UsageError, OSError: as for `opened`; or nothing fits the pattern.
@@ -222,7 +222,7 @@ def _objects_at(uri: str) -> Iterator[Found]:
 
 
 def _fits(steps: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether a path, or a folder around it, fits."""
+    """Whether a path, or a folder that contains it, fits the patterns."""
     return len(steps) >= len(patterns) and all(map(fnmatchcase, steps, patterns))
 
 

@@ -1,4 +1,4 @@
-"""Files that exist completely or not at all, whoever writes them, and however often."""
+"""Files that are complete or absent, whatever writes them, and however often."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """Yield a file to write in the block; if that ends well, it replaces `target`. Its folder is made.
+    """Yield a file to write in the block; if the block ends well, it replaces `target`. Missing folders are made.
 
     It has a unique name, so that a task that runs twice at a time does not write into the other's file.
     """

@@ -26,11 +26,11 @@ from mqproto.captures.pipeline.source.storage import absolute, is_remote, place_
 from mqproto.captures.pipeline.source.whole import whole
 
 HIDDEN: Final = "_"
-"""Names beginning with it are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""
+"""Names that begin so are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""
 COMPRESSION: Final = "zstd"
 SAMPLE_ROWS: Final = 4_096
 GROUP_ROWS: Final = 1 << 16
-"""A search for few rows reads only the groups that may have them, according to their statistics."""
+"""Rows in a group: a search for few rows reads only the groups that may have them, according to their statistics."""
 
 
 class TablesError(MqprotoError):
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A stored file. changed_ns: since 1970."""
+    """A stored file. changed_ns: its last change, since 1970."""
 
     name: str
     size_bytes: int
@@ -83,7 +83,7 @@ class Store:
 
     @property
     def folder(self) -> Path | None:
-        """Its path on this machine; None if it is remote."""
+        """The folder's path on this machine; None if it is remote."""
         return None if is_remote(self.root) else Path(self.root)
 
     def path(self, name: str) -> str:
@@ -124,7 +124,7 @@ class Store:
         return Part(name, table.num_rows, content.size, json.dumps(statistics))
 
     def files(self, folder: str = "") -> Iterator[Stored]:
-        """Yield all files there, including those in subfolders."""
+        """Yield all files in a folder, including those in subfolders."""
         root = _path(self.root)
         selector = fs.FileSelector(_path(self.path(folder)).rstrip("/"), allow_not_found=True, recursive=True)
         for info in _system(self.root).get_file_info(selector):
@@ -132,7 +132,7 @@ class Store:
                 yield Stored(info.path.removeprefix(root).lstrip("/"), info.size, info.mtime_ns or 0)
 
     def names(self) -> list[str]:
-        """Return the names of files and folders there, without their contents."""
+        """Return the names of files and folders in this folder, without their contents."""
         selector = fs.FileSelector(_path(self.root), allow_not_found=True)
         return [info.base_name for info in _system(self.root).get_file_info(selector)]
 

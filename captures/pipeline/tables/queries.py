@@ -21,7 +21,7 @@ ANSWER: Final = "answer"
 
 
 class Answer(NamedTuple):
-    """The rows of a query. is_all: whether there were no more."""
+    """The rows of a query. is_all: whether these are all of them."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -109,7 +109,7 @@ def connected(tables: Tables, *, whole: bool = False) -> Iterator[duckdb.DuckDBP
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turn DuckDB's errors into one-line errors of ours."""
+    """Turn DuckDB's errors into our one-line errors."""
     try:
         yield
     except duckdb.IOException as error:

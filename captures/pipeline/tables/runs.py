@@ -55,7 +55,7 @@ class Row:
 class State:
     """The state for the next run.
 
-    told: a JSON object. files: those that are not part of a table, and are still needed.
+    told: a JSON object. files: files outside the tables that are still needed.
     dropped: files of earlier runs that only current readers still need, with the time at which they ceased to
         count, in seconds since 1970.
     """
@@ -78,12 +78,12 @@ class State:
             raise TablesError(f"{why}; analyse the captures into another folder") from None
 
     def as_json(self) -> bytes:
-        """Return it as stored."""
+        """Return the state as it is stored."""
         return json.dumps(asdict(self), indent=1).encode()
 
 
 class Runs:
-    """The table.
+    """The table `runs`.
 
     Attributes:
         table: the Delta table; None before the first run.

@@ -37,13 +37,13 @@ __all__ = ["KEEP_S", "LOCK", "VERSION", "Run", "Tables", "TablesError"]
 LOCK: Final = "_lock"
 WORK: Final = "_work"
 KEEP_S: Final = 3_600
-"""How long files are kept that no longer count, for current readers."""
+"""How long files that no longer count are kept, for current readers."""
 AT_ONCE: Final = 8
 """Tables that are opened, or committed to, at a time."""
 version_of: Final = cache(version)
-"""It reads a file of the installed package, so its result is cached."""
+"""The function reads a file of the installed package, so its result is cached."""
 LEFT_S: Final = 24 * 3_600
-"""After this time, a file that nothing names counts as left over if running tasks cannot be seen."""
+"""The time after which an unnamed file counts as left over, if running tasks cannot be seen."""
 
 
 class Tables:
@@ -83,7 +83,7 @@ class Tables:
 
     @property
     def kept(self) -> State:
-        """The state with the files that runs need."""
+        """The state with the names of files that runs need."""
         if self._state is None:
             self._state = State() if self.row is None else State.of(self.store, self.row)
         return self._state
@@ -151,7 +151,7 @@ class Tables:
                 yield run
 
     def vacuum(self, keep_s: float = 0) -> int:
-        """Delete files that only runs before that time refer to; return their number.
+        """Delete files that only runs older than `keep_s` refer to; return their number.
 
         Raises:
             TablesError: another run is at work in this folder.
@@ -176,7 +176,7 @@ class Tables:
         self.row, self._state, self._parts, self.last = row, state, {}, {}
 
     def at_once(self, function: Callable[[str], R], names: Sequence[str]) -> list[R]:
-        """Return a function's results for all tables: several at a time, if it mostly waits for servers."""
+        """Return a function's results for all tables; for remote tables several at a time, to wait less for servers."""
         if self.store.folder is not None or len(names) < 2:
             return [function(name) for name in names]
         with ThreadPoolExecutor(min(AT_ONCE, len(names))) as threads:
@@ -286,9 +286,9 @@ class Run:
             added: parts that are in `store`.
             schemas: of all tables that are to exist, by name.
             dropped: the names of parts that no longer count.
-            tidied: the names of those, of both kinds, that replace one another.
+            tidied: the names of added and dropped parts that replace one another.
             state: the new `Tables.state`; None keeps the old one.
-            keep_s: how long files are kept that no longer count.
+            keep_s: how long to keep files that no longer count.
 
         Raises:
             TablesError: another run came first.
@@ -413,6 +413,6 @@ def _check_free(store: Store) -> None:
 
 
 def _is_file_of_ours(name: str) -> bool:
-    """Whether it is a part of a table, or state of runs; not a log, and not anybody else's file."""
+    """Whether a file is a part of a table, or state of runs; not a log, nor any other program's file."""
     folder, _, rest = name.partition("/")
     return "/" not in rest and (rest.endswith(".parquet") or folder == runs.STATES or rest.startswith("."))
