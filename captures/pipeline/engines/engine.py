@@ -159,7 +159,7 @@ def pack(rows: pa.RecordBatch) -> pa.Buffer:
 
 
 def _own(column: pa.Array) -> pa.Array:
-    """Return a column with only its own texts: its dictionary may have those of many other rows."""
+    """Return a column whose dictionary has only the texts in use, not those of many other rows."""
     if not pa.types.is_dictionary(column.type) or len(column.dictionary) <= len(column):
         return column
     return column.dictionary_decode().dictionary_encode()
@@ -207,7 +207,7 @@ class OrderedInbox:
 class Output(Generic[Held]):
     """The rows that one stage has put.
 
-    held: where they are. buckets: by exchange that may still be read, those with rows.
+    held: where they are. buckets: for each exchange that may still be read, the buckets with rows.
     gone: the sources whose rows no longer count.
     """
 

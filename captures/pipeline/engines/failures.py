@@ -33,7 +33,7 @@ class JobError(MqprotoError):
 
 
 class TaskError(Exception):
-    """A failure in a worker: a file and a range of it, and why. It reaches the driver as text."""
+    """A failure in a worker: the file, the range and the reason. It reaches the driver as text."""
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def reason(error: BaseException) -> str:
 
 
 def reason_in_log(text: str) -> str | None:
-    """Return why a Java did not start, from its output; None if that does not say."""
+    """Return why a Java did not start, from its output; None if the output does not tell."""
     told = COMPLAINT.search(text)
     return _shortened(f"{told[1]}: {told[2]}" if told[2] else told[1]) if told else None
 
@@ -83,7 +83,7 @@ def _shortened(line: str) -> str:
 
 
 def _is_of_the_gateway(line: str) -> bool:
-    """Whether the line only says that a call failed."""
+    """Whether the line only reports that a call failed."""
     return line.startswith(("An error occurred while calling", "Error while sending", "Answer from Java"))
 
 

@@ -90,10 +90,10 @@ class JavaProcess:
         return self._process.poll() is not None
 
     def close(self, *, wait: bool = True) -> None:
-        """Ask it to end, and kill it if it does not.
+        """Ask Java to end, and kill it if it does not.
 
         Args:
-            wait: whether to wait until it has ended. It may be writing an archive, which need not be waited for.
+            wait: whether to wait until it has ended; nobody needs to wait while it writes an archive.
         """
         with suppress(Exception):
             self.gateway.shutdown()
@@ -111,13 +111,13 @@ class JavaProcess:
             self.kill()
 
     def strike(self) -> None:
-        """Kill it without waiting. Its Python workers end when they find it gone."""
+        """Kill Java without waiting. Its Python workers end when they find it gone."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def kill(self) -> None:
-        """Kill it if it has not ended, and wait until it is gone."""
+        """Kill Java if it has not ended, and wait until it is gone."""
         self.strike()
         self._process.wait()
         assert self._process.stdin is not None

@@ -67,7 +67,7 @@ Waiting = list[tuple[int, str, Entry]]
 class _Work(NamedTuple):
     """What the tasks of one stage share.
 
-    waiting: by bucket. folder: where they write their rows.
+    waiting: batches by bucket. folder: for the rows that tasks put.
     """
 
     function: Function[Any, Any]
@@ -124,7 +124,7 @@ class LocalEngine(Outputs[list[Sent]]):
         """See Engine.
 
         Raises:
-            JobError: a task failed; the text says which, and why.
+            JobError: a task failed; the text names the task and the reason.
         """
         if not tasks:
             return []
@@ -229,7 +229,7 @@ def _in_process(stage: str, task: Any, bucket: int, waiting: Waiting) -> Done:
 
 @lru_cache(maxsize=1)
 def _stage(path: str) -> tuple[Function[Any, Any], Sequence[str]]:
-    """Return what the tasks of a stage share."""
+    """Return the function and the exchanges that the tasks of a stage share."""
     function, reads = pickle.loads(Path(path).read_bytes())
     return function, reads
 

@@ -95,7 +95,7 @@ def spark_session(
         log: the file for the output of Spark, its Java and, if they are on this machine, its workers.
         settings: of Spark; they override ours, except for options of Java, which follow ours.
         listener: is told that Spark starts.
-        archive: whether its Java makes later starts faster, if none on this machine has done so yet: it then works
+        archive: whether its Java writes an archive that makes later starts faster, if there is none: it then works
             for some seconds after the block.
 
     Raises:

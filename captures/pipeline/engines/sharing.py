@@ -25,7 +25,7 @@ from mqproto.captures.pipeline.engines.java import Java
 AUTOMATIC: Final = 19
 """The oldest Java that can keep an archive by itself."""
 OPTIONS: Final = ("-XX:+AutoCreateSharedArchive", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
-"""Start as usual if an archive cannot be used, without messages."""
+"""Options to start as usual, without messages, if an archive cannot be used."""
 KEPT: Final = 3
 """The number of Sparks that keep their archives, the most recently used; each has about 180 MB."""
 BASE_TIMEOUT_S: Final = 60

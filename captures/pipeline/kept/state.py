@@ -2,7 +2,7 @@
 
 The data is a list of entries that point at one another, so that objects that were shared are shared again: a record
 by its name and the values of its fields, or one of Python's collections. Fields are kept by name. A field added
-since gets its value from `DEFAULTS`; a removed one is ignored. So any Python and any later version can read it, modules
+later gets its value from `DEFAULTS`; a removed one is ignored. So any Python and any later version can read it, modules
 may be moved, and no code chosen by a stranger is called: a folder of tables may come from anywhere.
 """
 

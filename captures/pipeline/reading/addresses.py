@@ -9,25 +9,25 @@ from typing import Final
 from mqproto.captures.net.streams import Ends
 
 SEGMENTS: Final = "segments"
-"""From ranges to pairs of ends: TCP segments."""
+"""The exchange of TCP segments, from ranges to pairs of ends."""
 FOUND_ROWS: Final = "found"
-"""From pairs and ranges to the task that writes each range: packets that become readable in it, and its Pings."""
+"""The exchange from pairs and ranges to the tasks that write ranges: packets that become readable there, and Pings."""
 FRAGMENTS: Final = "fragments"
-"""From ranges to their series: fragments of IP packets."""
+"""The exchange of IP fragments, from ranges to their series."""
 CLOSED_STREAMS: Final = "closed"
-"""From pairs to tables: streams that are over."""
+"""The exchange of streams that are over, from pairs to tables."""
 OPEN_STREAMS: Final = "open"
-"""From pairs to tables: streams that would be over if the series ended here."""
+"""The exchange of streams that would be over if the series ended here, from pairs to tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """The buckets for the rows of one series, besides other series that are read in the same run.
 
-    series: for its fragments.
-    ranges: for range 0; the others follow.
+    series: the bucket for its fragments.
+    ranges: the bucket for range 0; those for other ranges follow.
     pairs: the first of `count` buckets for pairs of ends.
-    streams: the first of as many for the streams of these pairs, behind the ranges of all series.
+    streams: the first of as many for the streams of these pairs, after the ranges of all series.
     """
 
     series: int

@@ -60,7 +60,7 @@ def carried(
 
 
 def _batch(segments: Segments, data: Data, first_number: int, rows: Integers) -> pa.RecordBatch:
-    """Return some segments; the first row has the ends of all, and the interfaces."""
+    """Return some segments as rows; the first row also has all their ends and interfaces."""
     columns = {name: getattr(segments, name)[rows] for name in NUMBERS}
     columns["frame"] = columns["frame"] + first_number
     ends, index = np.unique([columns["source"], columns["destination"]], return_inverse=True)

@@ -75,8 +75,8 @@ class ConnectionsRead:
     """The result of reading connections.
 
     rows, framed: by range, its packets.
-    connections: the numbers of their first frames.
-    totals: of streams that are over. open_totals: of those that would be, if the series ended here.
+    connections: the numbers of connections' first frames.
+    totals: of streams that are over. open_totals: of streams that would be over if the series ended here.
     saved: the open pairs.
     """
 
@@ -113,7 +113,7 @@ def read_connections(
 
 
 class _Sink:
-    """Puts packets to the ranges in which they become readable, and counts."""
+    """Puts packets into the ranges in which they become readable, and counts."""
 
     def __init__(self, series: ReadSeries, outbox: Outbox, count: Count) -> None:
         self.read = ConnectionsRead()

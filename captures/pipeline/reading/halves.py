@@ -134,7 +134,7 @@ def origins_at(path: str, numbers: Integers) -> Origins:
 
 
 class _Half:
-    """The frames of one half, and the file of the next of them.
+    """The frames of one half, and the file of the next frame.
 
     Frames of one half come out in the order in which they went in, but later.
     """

@@ -1,4 +1,4 @@
-"""Decides what to read now, from what earlier runs have read."""
+"""Decides which files to read now, given the files that earlier runs have read."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Work:
             read.openings.clear()
 
     def read_series(self) -> ReadSeries:
-        """Return what the tasks that read connections need to know."""
+        """Return the input of the tasks that read connections."""
         known = self.known
         return ReadSeries(
             self.addresses,
@@ -202,7 +202,7 @@ class Work:
             self.parts.append(read.saved)
 
     def series_files(self) -> SeriesFiles:
-        """Return what the writing tasks need to know."""
+        """Return the input of the writing tasks."""
         return SeriesFiles(
             self.series.name,
             tuple(file.path for file in self.series.files),

@@ -1,7 +1,7 @@
 """The inputs of a job: capture files, the series they form, and the ranges that they are read in.
 
-The names of files say which are a series (mqproto.captures.files.series). Users who know better say which
-files belong together.
+File names tell which files form a series (mqproto.captures.files.series). Users who know better name the
+files that belong together.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ SECTION_BEGINS: Final = struct.pack("<I", SECTION_HEADER)
 FRAME_KINDS: Final = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
 RECORD_BYTES: Final = struct.calcsize("=" + RECORD_HEADER)
 ENHANCED_BYTES: Final = 28
-"""From the start of an Enhanced Packet Block, or the obsolete one, to its frame."""
+"""The distance from the start of an Enhanced Packet Block, or the obsolete one, to its frame."""
 SIMPLE_BYTES: Final = 12
 FEW_BLOCKS: Final = 32
 """Sections as short as this are read block by block: columns would take longer."""

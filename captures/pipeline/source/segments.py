@@ -165,7 +165,7 @@ class Segments:
         )
 
     def payloads(self, data: Data, rows: Integers) -> pa.LargeBinaryArray:
-        """Return the payloads of some segments, in the order of `rows`; Python touches none that is in the file."""
+        """Return the payloads of some segments, in the order of `rows`; Python copies none that is in the file."""
         start, size = self.start[rows], self.size[rows]
         is_odd = start < 0
         if not is_odd.any():
@@ -186,7 +186,7 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         ip: the fragments that waited at the end of the previous range; None if none did.
 
     Raises:
-        CaptureError: the file is not what was scanned.
+        CaptureError: the file has changed since it was scanned.
     """
     found = frames(reading, data)
     other: Counter[str] = Counter()

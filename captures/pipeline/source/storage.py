@@ -27,7 +27,7 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import CaptureError
 
 URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-"""A single letter is a drive on other systems."""
+"""A scheme has at least two letters: a single letter is a drive on other systems."""
 S3: Final = ("s3", "s3a", "s3n")
 """Hadoop's names for S3, too."""
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")

@@ -1,7 +1,7 @@
 """The columns that stages read of packets, and the tables that they make.
 
-Every table has `series` and the `row_id` of a packet, or that packet's file, frame and file_offset themselves; with
-`series` and `row_id` a row joins the table of packets, and so the place in the capture.
+Every table has `series` and the `row_id` of a packet, or that packet's file, frame and file_offset. By `series` and
+`row_id`, a row joins the table of packets, and so finds its place in the capture.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables in the format of Delta Lake: a log beside each table's files says which of them count since when.
+"""Tables in the format of Delta Lake: a log beside each table's files tells which files count, and since when.
 
 Anything that reads Delta reads them: deltalake, DuckDB, pandas, polars, Spark. Every version of a table is a snapshot.
 Ours are committed by deltalake, without Java. A commit that another one preceded fails: nothing is merged.
@@ -31,7 +31,7 @@ STRICT: Final = CommitProperties(max_commit_retries=0)
 
 
 def location(store: Store, table: str) -> tuple[str, dict[str, str]]:
-    """Return what deltalake needs to open a stored table."""
+    """Return the path and the options with which deltalake opens a stored table."""
     scheme, found, rest = store.path(table).partition("://")
     if not found:
         return scheme, {}

@@ -1,4 +1,4 @@
-"""Queries of the tables, by DuckDB: they see what one run left, whatever is written meanwhile."""
+"""Queries of the tables, by DuckDB: they see the tables as one run left them, even if others are written meanwhile."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Delta Lake commits one table at a time. A run commits to the tables that it chan
 its row is there. Readers of several tables take the versions from one row. A run that died has left versions that no
 row names, and the next run restores the versions before them.
 
-For each row, a file in `_state` has what later runs need to know about earlier ones. The files of all rows but the
+For each row, a file in `_state` has the facts about earlier runs that later ones need. The files of all rows but the
 last are deleted sooner or later.
 """
 

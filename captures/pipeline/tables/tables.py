@@ -1,7 +1,7 @@
-"""The tables of a folder, or of wherever pyarrow reaches: in the format of Delta Lake, as one run left them all.
+"""The tables of a folder, local or remote: in the format of Delta Lake, as one run left them all.
 
 Tasks write parts, files that nothing names yet. A run commits them, table by table, and counts as a whole when its row
-is in the table `runs`; see `runs`. Readers see what one run left, whatever is written later:
+is in the table `runs`; see `runs`. Readers see the tables as one run left them, even if others are written later:
 files that no longer count stay for KEEP_S.
 """
 

@@ -90,9 +90,9 @@ class Heads:
     """The first bytes of chunks.
 
     whole: the size of the packet whose head begins a chunk; 0 if none does.
-    next_head: for each chunk, the first from there on that begins with a head.
-    next_odd: the first from there on that is not exactly one packet, or has bytes missing before it, or is cut.
-    next_gap: the first from there on that has bytes missing before it, or is cut.
+    next_head: for each chunk, the first chunk from there on that begins with a head.
+    next_odd: the first chunk from there on that is not exactly one packet, or has bytes missing before it, or is cut.
+    next_gap: the first chunk from there on that has bytes missing before it, or is cut.
     """
 
     def __init__(self, chunks: Chunks) -> None:

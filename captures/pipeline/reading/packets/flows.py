@@ -56,7 +56,7 @@ class OpenPair:
         return self.framings[stream]
 
     def close(self) -> Iterator[StreamCount]:
-        """End a connection for which nothing waits; yield the counts of its streams."""
+        """End a connection without waiting segments; yield the counts of its streams."""
         return (self.framing(stream).end() for stream in self.connection.streams)
 
 

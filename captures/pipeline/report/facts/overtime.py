@@ -77,7 +77,7 @@ def waiting_since_ns(course: Course) -> int | None:
 
 
 def spoken(course: Course, waiting: str) -> Iterator[str]:
-    """Return its course in words: since when it is slow, and since when messages wait."""
+    """Yield a course in words: since when it is slow, and since when messages wait."""
     yield from slow_texts(course)
     if any(course.counts):
         step = max(range(len(course.counts)), key=lambda step: course.slow_ns[step])
@@ -99,7 +99,7 @@ def slow_texts(course: Course, limit: int = SPELLS_SHOWN) -> Iterator[str]:
 
 
 def happened(spell: Spell) -> Iterator[str]:
-    """Return what happened to connections at that time."""
+    """Yield the events on connections at that time."""
     if spell.reset:
         yield "a connection was reset"
     yield from (f"{name} had no connection in use for {about(ns)}" for name, ns in spell.without.items())

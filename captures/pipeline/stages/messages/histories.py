@@ -67,7 +67,7 @@ Row = tuple[Any, ...]
 
 
 class Outcome(StrEnum):
-    """How a message ended, as far as captures show."""
+    """The outcome of a message, as far as captures show it."""
 
     CONFIRMED = "confirmed"
     """It arrived at its destination, which told its source."""

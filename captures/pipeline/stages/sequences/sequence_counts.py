@@ -69,7 +69,7 @@ class Unconfirmed:
             del self._values[heappop(self._numbers)]
 
     def through(self, number: int) -> list[tuple[int, int, int | None]]:
-        """Take those up to a number, each with its MessageID and its time of arrival at the destination."""
+        """Take the numbers up to one, each with its MessageID and its time of arrival at the destination."""
         if number >= self._highest:
             numbers = sorted(self._numbers)
             self._numbers.clear()

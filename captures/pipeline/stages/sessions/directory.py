@@ -1,5 +1,5 @@
-"""The queue managers at addresses, learnt in advance from all handshakes; each packet uses only what was known by
-then.
+"""The queue managers at addresses, learnt in advance from all handshakes; each packet uses only the knowledge
+up to then.
 
 Connections are judged apart from each other, but an address that one handshake has shown names the ends of others.
 There are few addresses and many packets, so every stage gets the whole directory.

@@ -1,4 +1,4 @@
-"""How far packets are judged, kept among the tables for the next run to go on from.
+"""The state of judging packets, kept among the tables; the next run continues from it.
 
 A stage's result about packets is *settled* if no later packet changes it; it stays in the tables. Other results are
 *open*: true if nothing more comes. They are in separate parts, which the next run replaces. So packets are judged once,

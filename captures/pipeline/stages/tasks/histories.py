@@ -89,7 +89,7 @@ class MessageRows:
         return _together(rows, pa.Table.from_batches(self._inbox.take(confirmed), CONFIRMATIONS))
 
     def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
-        """Return what earlier runs have settled about messages for which new rows have come."""
+        """Return the results that earlier runs have settled about messages with new rows."""
         before = self._context.before
         if before is None or new is None or not before.arrivals[self._number]:
             return None
