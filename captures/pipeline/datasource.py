@@ -89,10 +89,10 @@ SEGMENTS: Final = pa.schema(
 )
 """One TCP segment a row.
 
-    offset, frame: of the frame's record in the file; frames are counted from 1 over the file.
+    offset, frame: the place of its frame's record in the file, and the frame's number, counted from 1 over the file.
     time_ns: since 1970, UTC; `time` is the same in whole microseconds.
     flags: the byte with FIN, SYN, RST, PSH and ACK.
-    size, payload: its bytes, headers apart.
+    size, payload: the segment's bytes, without headers.
 """
 
 FILES: Final = pa.schema(

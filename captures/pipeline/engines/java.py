@@ -55,7 +55,7 @@ class Java:
 
     @property
     def major(self) -> int:
-        """17 for 17.0.15, and 8 for 1.8.0_292, as versions were written before 9."""
+        """The major version: 17 for 17.0.15, and 8 for 1.8.0_292, as versions were written before 9."""
         told = re.match(r"(?:1\.)?(\d+)", self.release)
         return int(told[1]) if told else 0
 

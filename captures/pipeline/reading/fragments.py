@@ -27,7 +27,7 @@ class FragmentLog(IpReader):
     """Keeps the fragments that it receives, besides putting them together.
 
     Args:
-        waiting: its state is continued.
+        waiting: a reader whose state this one continues.
     """
 
     def __init__(self, waiting: IpReader) -> None:

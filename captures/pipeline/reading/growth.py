@@ -47,7 +47,7 @@ class Growth:
     range_count: the number of all ranges. frames, rows, framed: their sums, without rows that only the end reveals.
     totals: of streams that are over.
     waiting: packets that wait for fragments, by state.py; None if none do.
-    halves: interfaces of TAPs that are read as others, as in mqproto.captures.net.taps.
+    halves: interfaces of TAPs that are read as another one, as in mqproto.captures.net.taps.
     translations: connections that repeat others behind address translation; for the same two ends, the last.
     crossings: the hosts between which these are, with counts, as in mqproto.captures.translation.Crossings.
     """

@@ -27,9 +27,9 @@ class Place:
     """A range of a series.
 
     number: counted from 0 over the series.
-    frames_before: in the files of the series before this one.
-    halves: interfaces of TAPs that are read as others, as in mqproto.captures.net.taps.
-    translations: connections that are read as others, as in mqproto.captures.translation.
+    frames_before: the frames in the earlier files of the series.
+    halves: interfaces of TAPs that are read as another interface, as in mqproto.captures.net.taps.
+    translations: connections that are read as another connection, as in mqproto.captures.translation.
     """
 
     number: int
@@ -68,7 +68,7 @@ class RangeRead:
 
     totals: of its frames; the counts of streams are known later.
     has_fragments: whether IP packets in it came in fragments.
-    openings: how connections begin in it.
+    openings: the segments that begin connections in it.
     back_ns: how far times go back in it, as in mqproto.captures.points.Point.
     """
 

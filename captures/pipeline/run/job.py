@@ -246,7 +246,7 @@ def analyse(
 def _refused(
     state: Mapping[str, Any], found: Inventory, errors: Iterable[CaptureError]
 ) -> dict[str, list[Any]]:
-    """Return why files are refused so far, including those of earlier runs."""
+    """Return the reasons for refused files, including those of earlier runs."""
     read = {file.path for file in found.files}
     refused = {path: why for path, why in state.get(REFUSED, {}).items() if path not in read}
     return refused | {error.where: [error.offset, error.reason] for error in errors}

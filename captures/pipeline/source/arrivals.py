@@ -34,7 +34,7 @@ KEPT: Final = 1 << 16
 class Arrival(NamedTuple):
     """A file as it is now.
 
-    content: 16 hexadecimal digits that identify what it unpacks to.
+    content: 16 hexadecimal digits that identify its unpacked content.
     changed_ns: when it was last changed, renamed or moved.
     """
 

@@ -146,7 +146,7 @@ class Range(NamedTuple):
 class Mapped(NamedTuple):
     """A capture as a task reads it.
 
-    data: the file; of a packed file, all that it unpacks to.
+    data: the file; for a packed file, its unpacked bytes.
     damage: the fault that ended the unpacking early.
     until: the end of the available bytes; in an object fetched in part, zeros follow.
     """

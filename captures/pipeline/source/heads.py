@@ -108,7 +108,7 @@ def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> In
 
 
 TYPE_PLACES: Final = {ETHERNET: 12, LINUX_COOKED: 14}
-"""Where the EtherType is."""
+"""The place of the EtherType in a header, by link layer."""
 COOKED_2_BYTES: Final = 20
 
 

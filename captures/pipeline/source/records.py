@@ -120,11 +120,11 @@ def _frames_of(rows: list[_Row], interfaces: dict[int, Interface]) -> Frames:
 
 
 class Stretch(NamedTuple):
-    """Where to walk.
+    """The stretch of a capture to walk through.
 
     form: "pcap" or "pcapng".
     where: the name of the file in errors.
-    low: where a record begins. The last begins before `high`.
+    low: where a record begins. The last record begins before `high`.
     section: the state at `low`.
     is_assumed: the state is unknown; `section` has only the byte order, and any interface is accepted.
     cut_by: the fault that ends `data` before the file should end.

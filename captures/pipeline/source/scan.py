@@ -110,7 +110,7 @@ class Reading:
     first_number: of its first frame, counted from 1 over the file.
     section: the state at `start`: byte order and interfaces.
     damage: the fault at `end` that ends the file, if any. No range follows.
-    continued: by number, interfaces that are read as others, as in mqproto.captures.files.pcapng.
+    continued: by number, interfaces that are read as another one, as in mqproto.captures.files.pcapng.
     """
 
     file: CaptureFile

@@ -221,7 +221,7 @@ def _repeating(table: pa.Table) -> list[str]:
 
 
 def _is_whole(field: pa.Field) -> bool:
-    """Whether Parquet stores whole numbers for a column: also for times."""
+    """Whether Parquet stores a column, such as one of times, as whole numbers."""
     return bool(pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type))
 
 

@@ -70,7 +70,7 @@ class Chunks:
         return self._data
 
     def may_begin(self, row: int) -> bool:
-        """Whether a packet may begin inside a chunk: others follow it to the end, or it extends beyond that."""
+        """Whether a packet may begin inside a chunk: it extends beyond the chunk, or others follow it to the end."""
         at = int(self.at[row])
         data = self.source[at : at + int(self.size[row])].tobytes()
         return head_in(data)[0] is not None or chain_in(data) is not None

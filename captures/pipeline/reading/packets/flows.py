@@ -1,7 +1,7 @@
 """The connections between pairs of ends, each read from its first byte to its last, however its segments come.
 
 Segments come in parts, in the order of the capture. Where nothing is odd, all pairs are read at once; everything else
-goes through the exact classes, and so does a pair that a part before this one had.
+goes through the exact classes, and so does a pair that is known from an earlier part.
 
 `Reassembler` discards data beyond 16,384 connections and 64 MiB. Here nothing is discarded, but from part to part
 only the last frames are kept to recognize repetitions.

@@ -377,7 +377,7 @@ class Pairs:
 
 
 class _Said:
-    """The acknowledgments in each direction of the other one, where segments simply follow one another.
+    """The acknowledgments that each direction sends to the other, where segments simply follow one another.
 
     Rows are in the order of directions, each of which is a `place`.
 
@@ -472,7 +472,7 @@ def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -
 class Smooth:
     """The pairs whose segments simply follow one another, at one interface: no hole, no repetition, no overtaking.
 
-    No segment is cut. A SYN is the first of its direction, and a FIN is where the bytes before it end. RST and
+    No segment is cut. A SYN begins its direction, and a FIN follows its last byte. RST and
     bare acknowledgments may be anywhere: they do not affect the bytes. No payload acknowledges more than the other
     direction has reached. A direction without a SYN does not begin so late that earlier bytes may still follow.
 

@@ -70,7 +70,7 @@ def asked(tables: Tables) -> Iterator[DuckDBPyConnection]:
     """Return a connection with all tables, in limited memory. Unwritten tables have no rows.
 
     Raises:
-        OSError: a table cannot be read, or there is no room for what does not fit.
+        OSError: a table cannot be read, or there is no room on disk for data beyond that memory.
     """
     with (
         tempfile.TemporaryDirectory(prefix="mqproto-report-") as folder,

@@ -1,4 +1,4 @@
-"""Outcomes of messages: counts of all, the worst ones, and those that can be looked up."""
+"""Outcomes of messages: counts of all, the worst messages, and those that readers can look up."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def rows_of_captures(
 
     Args:
         damage: for each file that is not read, or not to its end: its series, the file, the offset, and the reason.
-        noted: for connections that are others, and frames that contradict one another: their series, the code, and
+        noted: for translated connections, and for frames that contradict one another: their series, the code, and
             the text.
     """
     rows = [

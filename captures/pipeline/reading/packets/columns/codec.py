@@ -131,7 +131,7 @@ def _evidence_of(seen: SeenPacket, ring: KeyRing | None) -> Evidence:
 
 
 def put_known(put: Callable[[str, Vector, Any], None], name: str, rows: Vector, values: list[Any]) -> None:
-    """Put values into the rows that have one."""
+    """Put values into their rows; a row whose value is None keeps null."""
     has = np.array([value is not None for value in values])
     if has.any():
         put(name, rows[has], [value for value in values if value is not None])
