@@ -346,11 +346,12 @@ def test_what_a_readme_shows_is_true(readme: Path) -> None:
             pytest.fail(f"{readme.relative_to(ROOT)}:{block.line}: {error}", pytrace=False)
 
 
-def test_lines_of_pages_are_not_long_and_a_question_is_answered_in_500_words() -> None:
+def test_lines_of_pages_are_not_long_or_run_together_and_a_question_is_answered_in_500_words() -> None:
     for path in readmes():
         text = path.read_text("utf-8")
         prose = re.sub(r"^( *)(```+|~~~+).*?^ *\2$", "", text, flags=re.MULTILINE | re.DOTALL)
         assert [line for line in prose.splitlines() if len(line) > 120 and line[0] not in "|!"] == [], path
+        assert re.findall(r"\S +#{2,} .*|.\n#{2,} .*|\n\n\|.*\n(?!\|[-:| ]+\|\n)", prose) == [], path
         assert path.parent.name != "how-to" or len(text.split()) <= 500, path
 
 
