@@ -28,6 +28,7 @@ from typing import Final
 import pytest
 import trio
 
+from tests.chromium import PROGRAM, chromium
 from tests.conformance import ROOT, names_of_tests, summary
 from tests.proportion import PRODUCT
 from tests.simulator.forks import Forks
@@ -70,10 +71,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "mqproto crash": "tests/simulator/rig/test_crash.py::"
     "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
     **dict.fromkeys(
-        [
-            f"mqproto {command}"
-            for command in ("explain", "pause", "resume", "purge", "return", "send", "receive")
-        ],
+        [f"mqproto {each}" for each in ("explain", "pause", "resume", "purge", "return", "send", "receive")],
         "tests/simulator/cli/test_cli.py::test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say",
     ),
     **dict.fromkeys(
@@ -235,9 +233,7 @@ def covered(command: str) -> bool:
         steps = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
         if all(f"step {goal}" in steps or f"make {goal}" in ELSEWHERE for goal in goals) and goals:
             return True
-        raise ValueError(
-            f"`{command}`: .ci/run has no such step, and ELSEWHERE in test_readme.py no such line"
-        )
+        raise ValueError(f"`{command}`: neither a step of .ci/run nor in ELSEWHERE of test_readme.py")
     if program not in PROGRAMS:
         raise ValueError(f"`{command}`: test_readme.py does not know how to run {program}")
     return False
@@ -353,6 +349,15 @@ def test_lines_of_pages_are_not_long_or_run_together_and_a_question_is_answered_
         assert [line for line in prose.splitlines() if len(line) > 120 and line[0] not in "|!"] == [], path
         assert re.findall(r"\S +#{2,} .*|.\n#{2,} .*|\n\n\|.*\n(?!\|[-:| ]+\|\n)", prose) == [], path
         assert path.parent.name != "how-to" or len(text.split()) <= 500, path
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: apt-get install chromium")
+def test_the_search_lists_a_title_with_the_words_typed_first(tmp_path: Path) -> None:
+    (tmp_path / "search.html").write_text(f"<script>{(ROOT / 'docs/scorer.js').read_text()}</script>")
+    with chromium(tmp_path) as browser:
+        browser.open(f"{(tmp_path / 'search.html').as_uri()}?q=where+is+my+message")
+        scored = "['Where is my message?', 'A message'].map((title) => Scorer.score(['', title, , , 15]))"
+        assert browser.evaluate(scored) == [35, 20]
 
 
 def page(text: str) -> list[Block]:
