@@ -57,7 +57,7 @@ ANSWERS: Final = frozenset(MessageClass) - {MessageClass.NORMAL, MessageClass.RE
 
 
 def is_answer(message: UserMessage) -> bool:
-    """Whether a queue manager made a message to say what became of another.  [MS-MQMQ] 2.2.18.1.6"""
+    """Whether a queue manager made a message to report what became of another message.  [MS-MQMQ] 2.2.18.1.6"""
     return message.properties.message_class in ANSWERS
 
 
@@ -118,7 +118,7 @@ class Fate:
 
 
 class Fault(NamedTuple):
-    """A thing that no peer may say, whatever a capture has. `message` is the message that it is about, if any."""
+    """A breach that is certain, whatever the capture shows. `message` is the number of its message, if there is one."""
 
     message: int | None
     text: str
@@ -172,7 +172,7 @@ class Answers:
         return self._sent[number]
 
     def blame(self, message: int | None, text: str) -> None:
-        """Note that the peer did what no peer may."""
+        """Note that the peer did something that no peer may do."""
         fault = Fault(message, text)
         if fault not in self._known_faults:
             self._known_faults.add(fault)

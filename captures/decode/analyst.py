@@ -1,4 +1,4 @@
-"""Reads the packets of a capture in order, and says what each is, what it acknowledges, and what is wrong with it."""
+"""Reads the packets of a capture in order, and tells what each is, what it acknowledges, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Analyst:
     """Packets in, sights out, in one pass and in bounded memory.
 
     Args:
-        names: what queue managers and queues are called.
+        names: the names of queue managers and queues.
     """
 
     def __init__(self, names: Names | None = None) -> None:
@@ -69,7 +69,7 @@ class Analyst:
         self._reader: PacketReader | None = None
 
     def take(self, seen: SeenPacket) -> Sight:
-        """The next packet of the capture; findings may be about earlier ones."""
+        """Take the next packet of the capture; findings may be about earlier packets."""
         sight = sight_of(seen)
         if seen.is_ping:
             sight.source, sight.destination = map(self.names.endpoint, (seen.source, seen.destination))
@@ -92,10 +92,10 @@ class Analyst:
         return sight
 
     def _believed(self, found: Finding, packet: int) -> Finding:
-        """A finding; a fault that rests on a frame that is damaged is none.
+        """Return a finding; a fault becomes a lesser finding if one of its frames is damaged.
 
         Args:
-            packet: that it is about. What comes before the first packet, and is none, has the number 0.
+            packet: the number of the packet that the finding is about; bytes before the first packet have the number 0.
         """
         if found.severity is not Severity.FAULT or self._reader is None:
             return found
@@ -113,10 +113,10 @@ class Analyst:
         """Return the findings that are certain only at the end of the capture.
 
         Args:
-            lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
-            ends: how much sides of connections have sent in all, as PacketReader has it.
-            translations: which connections were read as others, as its `translations` have found.
-            conflicts: which frames contradict one another, as its `totals` have it.
+            lossless: whether the capture has no gap at all; otherwise a gap may explain these findings: they are notes.
+            ends: how much each side of a connection sent in all, from PacketReader.ends.
+            translations: the connections that were read as others, from PacketReader.translations.
+            conflicts: the frames that contradict one another, from PacketReader.totals.
         """
         for text in said_of(translations):
             yield Finding(Severity.NOTE, "address-translation", 0, text)
@@ -133,10 +133,10 @@ class Analyst:
         return self._connections.label(key)
 
     def _identify(self, sight: Sight, *, tells: bool) -> None:
-        """Who is at the ends of its hop, where no handshake has told.
+        """Identify the queue managers at the ends of a packet's hop if no handshake did.
 
         Args:
-            tells: whether the packet says so itself.
+            tells: whether the packet itself identifies them.
         """
         seen, user = sight.seen, sight.user
         news = False
@@ -205,7 +205,7 @@ def session_facts(sight: Sight) -> SessionFacts:
 
 
 def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
-    """Return the fields of a UserMessage that the rules between hops need; at least `user` is there."""
+    """Return the fields of a UserMessage that the rules between hops need; the capture has at least its UserHeader."""
     seen = sight.seen
     transaction = None if sight.message is None else sight.message.transaction
     security = None if sight.message is None else sight.message.security
@@ -237,7 +237,7 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
 def numbered_message(
     sight: Sight, message: UserMessage, transaction: TransactionHeader, lost: int | None
 ) -> NumberedMessage:
-    """A transactional message, for the rules of sequences."""
+    """Return the fields of a transactional message that the rules of sequences need."""
     user = message.user
     return NumberedMessage(
         message_key(message),
@@ -258,7 +258,7 @@ def numbered_message(
 def acknowledgment_of(
     sight: Sight, message: UserMessage, body: OrderAckBody | FinalAckBody
 ) -> Acknowledgment:
-    """An OrderAck or a FinalAck, for the rules of sequences."""
+    """Return the fields of an OrderAck or a FinalAck that the rules of sequences need."""
     return Acknowledgment(
         message_key(message),
         sight.hop,
@@ -275,7 +275,7 @@ def acknowledgment_of(
 
 
 def subject_of(message: UserMessage) -> MessageKey:
-    """The message that an administration acknowledgment is about.  [MS-MQMQ] 2.2.18.1.6"""
+    """Return the message that an administration acknowledgment is about.  [MS-MQMQ] 2.2.18.1.6"""
     about = message_identifier.decode(message.properties.correlation_id)
     return about.queue_manager_guid, about.ordinal
 
@@ -326,7 +326,7 @@ def malformed(seen: SeenPacket) -> Iterable[Finding]:
 
 
 def sights(packets: Iterable[SeenPacket], analyst: Analyst) -> Iterator[Sight]:
-    """Every packet, understood."""
+    """Yield a sight for each packet."""
     return map(analyst.take, packets)
 
 

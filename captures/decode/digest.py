@@ -1,6 +1,6 @@
-"""A digest of everything in a message that an intermediate may not change.
+"""A digest of everything in a message that an intermediate queue manager may not change.
 
-An intermediate counts the hop up and puts its own SessionHeader in place of the one that came; SH in
+An intermediate increments the hop count and replaces the SessionHeader with its own; SH in
 BaseHeader.Flags says whether there is one.  [MS-MQMQ] 2.2.19.1, 2.2.19.2, [MS-MQQB] 3.1.1.6.2
 """
 
@@ -31,13 +31,13 @@ def _kept() -> bytes:
 
 
 HEAD_MASK: Final = _kept()
-"""Of a UserMessage's first bytes the bits that count; of all behind them, each does."""
+"""A mask for the first bytes of a UserMessage: the bits that the digest covers. It covers all later bits, too."""
 _HEAD: Final = len(HEAD_MASK)
 _KEPT: Final = int.from_bytes(HEAD_MASK, "little")
 
 
 def digest_of(data: bytes) -> int:
-    """Equal for UserMessages that differ in the hop count and the SessionHeader only, in every process.
+    """Return the same digest, in every process, for UserMessages that differ only in hop count and SessionHeader.
 
     Args:
         data: a valid packet, its SessionHeader included.
@@ -52,10 +52,10 @@ def digest_of(data: bytes) -> int:
 
 
 def digests(messages: Iterable[tuple[bytes, bytes | memoryview]]) -> bytes:
-    """The digests of many messages, eight bytes each, little-endian.
+    """Return the digests of many messages, eight bytes each, little-endian.
 
     Args:
-        messages: of each the first bytes, as HEAD_MASK leaves them, and all others but the SessionHeader's.
+        messages: for each, the first bytes masked with HEAD_MASK, and the rest without the SessionHeader.
     """
     found = []
     begun = blake2b(digest_size=DIGEST_BYTES)  # a copy of it is made sooner than another one

@@ -1,6 +1,6 @@
 """The fields of a packet that the rules need, from a decoded packet or from a row of a table.
 
-Each stage has a record of its own: a caller that has packets as columns makes what that stage needs and no more.
+Each stage has a separate record: a caller that has packets as columns builds only the fields that a stage needs.
 `captures/decode/analyst.py` makes them from sights, `captures/pipeline` from rows; the rules are the same.
 """
 
@@ -13,16 +13,16 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import Guid, QueueName, SessionHeader, TxSequenceId
 
 NodeKey: TypeAlias = bytes | str
-"""A queue manager's GUID where a handshake told it, else its address."""
+"""A queue manager's GUID if a handshake revealed it, otherwise its address."""
 Hop: TypeAlias = tuple[NodeKey, NodeKey]
 MessageKey: TypeAlias = tuple[Guid, int]
-"""SourceQueueManager and MessageID: what a message is known by.  [MS-MQMQ] 2.2.18.1.3"""
+"""SourceQueueManager and MessageID, which together identify a message.  [MS-MQMQ] 2.2.18.1.3"""
 
 
 NOT_KNOWN: Final = -1
 """A number that the capture lacks."""
 NOT_SAID: Final = -2
-"""The same for a message that may have none: it is cut before it says whether it is transactional."""
+"""As NOT_KNOWN, for a message that may lack the number: it is cut before the capture shows if it is transactional."""
 
 
 class SessionFacts(NamedTuple):
@@ -30,17 +30,17 @@ class SessionFacts(NamedTuple):
 
     number: the packet's, counted from 1 over the capture.
     time_ns: since 1970, UTC.
-    recoverable: of a UserMessage; None of other packets.
+    recoverable: whether a UserMessage is recoverable; None for other packets.
     header: its SessionHeader, if it has one.
-    client, server: of an EstablishConnection.
+    client, server: the GUIDs in an EstablishConnection.
     refused: CS of an EstablishConnection or a ConnectionParameters.
     timeouts_ms: RecoverableAckTimeout and AckTimeout of a ConnectionParameters.
     window: WindowSize of a ConnectionParameters.
-    position, size_bytes: where it is in what its sender sent, missing bytes counted; how long it is.
-    ahead: whether its sender may have had bytes of the other end that the capture has not shown before it.
-    opened: whether its sender opened the connection; None where the capture does not have the SYN.
-    cut_bytes, snapped_bytes: as of mqproto.captures.packets.SeenPacket. Of a packet that is cut nothing behind its body
-        is known, and so no SessionHeader; of an EstablishConnection a GUID that lacks is None.
+    position, size_bytes: its offset in its sender's stream, missing bytes included; its length.
+    ahead: whether its sender may have received bytes from the other end that the capture shows only later, if at all.
+    opened: whether its sender opened the connection; None if the capture lacks the SYN.
+    cut_bytes, snapped_bytes: as in mqproto.captures.packets.SeenPacket. If a packet is cut, nothing behind its body is
+        known, including any SessionHeader; a missing GUID of an EstablishConnection is None.
     """
 
     number: int
@@ -70,10 +70,10 @@ class SessionFacts(NamedTuple):
 class Fate(Protocol):
     """What happened to a message on its connection; later packets may be known already.
 
-    acknowledged_by, saved_by: the packets with which the other end said that it has received the message, and that
-        it has saved it; None while there is none.
-    numbered: whether its number on the connection was known when it crossed; else an answer may not have been known
-        for one.
+    acknowledged_by, saved_by: the packets in which the other end reported the message received, and saved; None
+        until it did.
+    numbered: whether its number on the connection was known when it crossed; otherwise an acknowledgment of it may
+        have gone unrecognized.
     """
 
     @property
@@ -88,17 +88,17 @@ class Crossing(NamedTuple):
     """One message on one hop.
 
     number: the packet's.
-    interface: where it was seen; one packet that was caught twice is not a resend.
-    recoverable: whether its receiver saves it; so it does transactional ones.
-    previous_number: of a transactional message, PreviousTxSequenceNumber, or NOT_KNOWN; None of others; or NOT_SAID. A
-        sender that resends changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3
-    digest: of all bytes that an intermediate may not change; None where the capture has not all of them.
-    encrypted: whether its body is. A sender that resends may encrypt it anew, with another key.
+    interface: where it was seen; a packet that was captured twice is not a resend.
+    recoverable: whether its receiver saves it, as it also saves transactional messages.
+    previous_number: PreviousTxSequenceNumber of a transactional message, or NOT_KNOWN; None for other messages; or
+        NOT_SAID. A resending sender changes it if the previous message has expired.  [MS-MQQB] 3.1.7.1.3
+    digest: covers all bytes that an intermediate may not change; None if the capture lacks some of them.
+    encrypted: whether its body is encrypted. A sender that resends may encrypt it again, with another key.
     sent_s: its SentTime.
-    expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the
-        time in the world, as a transactional message has once it has been sent.
-    towards: QueueManagerAddress. size_bytes: of the packet, its SessionHeader included.
-    frame: that ended it, as its file has them in their order.
+    expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it never
+        expires, as is the case for a transactional message once it has been sent.
+    towards: QueueManagerAddress. size_bytes: the size of the packet, its SessionHeader included.
+    frame: the number of the frame that ended the packet, in the order of the file.
     """
 
     key: MessageKey
@@ -123,9 +123,9 @@ class Crossing(NamedTuple):
 class NumberedMessage(NamedTuple):
     """A transactional message on one hop.
 
-    towards: QueueManagerAddress, and the queue there: as it lies in the packet or by its format name, always alike.
-    lost: the last packet of its sender on that connection, up to this one, before which the capture lacks what may have
-        been messages; None if there is none.
+    towards: QueueManagerAddress and the queue there: always its bytes in the packet, or always its format name.
+    lost: its sender's last packet on that connection, up to this one, before which the capture lacks bytes that may
+        have been messages; None if there is none.
     sent_s: its SentTime.
     """
 
@@ -146,15 +146,15 @@ class NumberedMessage(NamedTuple):
 class InOrder(NamedTuple):
     """Transactional messages of one sequence that followed one another, on each hop that they crossed.
 
-    Between them came nothing else of the sequence. The number of each is one more than that of the one before it on its
-    hop, and is told to be.
+    No other message of the sequence came between them. On each hop, each number is one more than the number before it,
+    and PreviousTxSequenceNumber agrees.
 
-    source, identifier: of the sequence. towards: as of a NumberedMessage.
+    source, identifier: which sequence it is. towards: as in a NumberedMessage.
     hops: each hop with the first and the last number that crossed it. interfaces: where they were seen on it.
-    last: of each hop, the packet and the connection of the last of them.
-    first_ns: when the first of them was seen. sent_s: its SentTime.
-    is_ahead: whether the SentTime of one of them is beyond the time at which it was seen.
-    numbers, packets, message_ids: of each message, in the order of the capture: its number, the packet's, and its
+    last: for each hop, the packet and the connection of its last message.
+    first_ns: when the first message was seen. sent_s: its SentTime.
+    is_ahead: whether a message's SentTime is later than the time at which it was seen.
+    numbers, packets, message_ids: for each message, in the order of the capture: its number, its packet's, and its
         MessageID.
     """
 
@@ -175,10 +175,10 @@ class InOrder(NamedTuple):
 class Acknowledgment(NamedTuple):
     """An OrderAck or a FinalAck on one hop.  [MS-MQQB] 2.2.4.1, 2.2.5.1
 
-    key: of the message that carries it.
-    towards: its QueueManagerAddress.
+    key: identifies the message that carries it.
+    towards: that message's QueueManagerAddress.
     positive: whether its class is MQMSG_CLASS_ACK_RECEIVE.
-    ahead: as of SessionFacts: what its sender had by then may come behind it.
+    ahead: as in SessionFacts: messages that its sender had received by then may come later in the capture.
     """
 
     key: MessageKey

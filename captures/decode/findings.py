@@ -10,18 +10,18 @@ class Severity(StrEnum):
     """How bad a finding is."""
 
     FAULT = "fault"
-    """Somebody broke the protocol."""
+    """A peer broke the protocol."""
     NOTE = "note"
-    """Worth a look; a network that fails, or a capture that lacks something, may explain it."""
+    """Worth a look; a network failure, or a gap in the capture, may explain it."""
 
 
 class Finding(NamedTuple):
-    """One of them.
+    """One breach or oddity.
 
     code: one of CODES, for filters and counts.
-    packet: the number of the packet that it is about, which may be an earlier one than where it came out; 0 for none.
+    packet: the number of the packet that it is about, perhaps earlier than the packet that revealed it; 0 for none.
     text: in words, without the packet's number.
-    section: where the specification says how it should be; empty where it says nothing.
+    section: the section of the specification with the rule; empty if there is none.
     others: the numbers of other packets that it rests on.
     """
 
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs; `packet` is null if it is not about a packet."""
+        """Return the finding for programs; `packet` is null if it is not about a packet."""
         return {
             "severity": str(self.severity),
             "code": self.code,
@@ -93,4 +93,4 @@ CODES: Final = {
     "damaged-capture": "a file that is not a capture, or damaged; what came before the damage was read",
     "other-system": "a capture of another system than those of which the tables are; nothing of it was taken",
 }
-"""Every code, with what it stands for."""
+"""Every code with its meaning."""

@@ -1,10 +1,10 @@
-"""Follows each message from hop to hop: what crossed twice and why, and whether it arrived unchanged.
+"""Follows each message from hop to hop: whether it crossed a hop twice, and why, and whether it arrived unchanged.
 
 A message is known by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3).  [MS-MQQB] 3.1.1.6.2
 
-What crosses two connections may be in the capture in another order than it happened, so of a message that leaves a
-queue manager all copies are looked at that came there, before or behind it in the capture, and the one counts that is
-most in favour of the queue manager.
+A capture may show events on two connections in the wrong order. So when a message leaves a queue manager, it is
+compared with all copies that reached the queue manager, before or behind it in the capture. The copy that speaks
+most in favour of the queue manager counts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 REMEMBERED_LIMIT: Final = 100_000
-"""How many crossings are remembered, those of the messages that were first seen last; about 50 MB."""
+"""Crossings that are remembered, about 50 MB; the messages that were first seen longest ago are forgotten."""
 CROSSING_LIMIT: Final = 16
-"""How many crossings of one message are remembered, the first and the last of each form on each hop; with more it is
-not judged."""
+"""Forms of one message that are remembered, each with its first and last crossing. A message with more forms is not
+judged."""
 WAITING_LIMIT: Final = 1_000
-"""How many crossings of one message wait until it is known who is at the ends of their hops."""
+"""Crossings of one message that may wait until the queue managers at the ends of their hops are known."""
 SUSPECT_LIMIT: Final = 16_000
-"""How many crossings of messages that an intermediate seems to have changed are remembered until the end."""
+"""Remembered crossings of messages that an intermediate seems to have changed, until the end of the capture."""
 NO_REASON: Final = "the capture does not show why"
 UNTIL_ACKNOWLEDGED: Final = "its source sends it until its OrderAck comes"
 RECONNECTED: Final = "its sender has another connection by now"
@@ -45,8 +45,8 @@ def message_key(message: UserMessage) -> MessageKey:
 
 @dataclass(slots=True, eq=False)
 class Form:
-    """Copies of one message that crossed one hop alike, as one interface saw them: the first that was read, and the
-    last that crossed."""
+    """Identical copies of one message on one hop, as one interface saw them: the copy that was read first, and the copy
+    that crossed last."""
 
     first: Crossing
     last: Crossing
@@ -54,11 +54,11 @@ class Form:
 
 @dataclass(slots=True, eq=False)
 class Journey:
-    """Where one message crossed.
+    """The crossings of one message.
 
     forms: the copies that are judged.
-    waiting: from the first copy on of which it was not known who is at both ends; they are judged with the next copy
-        by which that is known about all, or at the end.
+    waiting: the copies from the first one whose hop has an unknown end. They are judged when a later copy comes and
+        the ends of all of them are known, or at the end.
     """
 
     forms: list[Form] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Journey:
 
     @property
     def size(self) -> int:
-        """How many crossings are remembered."""
+        """The number of crossings that are remembered."""
         return len(self.forms) + len(self.waiting)
 
 
@@ -74,7 +74,7 @@ class JourneyChecker:
     """Remembers where messages crossed, `limit` crossings in all.
 
     Args:
-        resolve: who is at the ends of a hop, as far as that is known by now.
+        resolve: returns a hop with the queue managers at its ends, as far as they are known by now.
     """
 
     def __init__(self, limit: int = REMEMBERED_LIMIT, resolve: Callable[[Hop], Hop] | None = None) -> None:
@@ -86,7 +86,7 @@ class JourneyChecker:
         self._suspect_count = 0
 
     def take(self, crossing: Crossing) -> list[Finding]:
-        """A UserMessage crosses a hop: compare it with its earlier crossings of that hop."""
+        """Take a UserMessage that crosses a hop, and compare it with its earlier crossings of that hop."""
         findings: list[Finding] = []
         if crossing.expires_s is not None and crossing.time_ns > (crossing.expires_s + 1) * SECOND_NS:
             findings.append(_late(crossing, crossing.expires_s))
@@ -104,7 +104,7 @@ class JourneyChecker:
         return findings
 
     def _settle(self, journey: Journey) -> list[Finding]:
-        """Judge the copies that wait, if it is known by now who is at the ends of all their hops."""
+        """Judge the waiting copies if the queue managers at the ends of all their hops are known by now."""
         if not _is_known(self._resolved(journey.waiting[0])):
             return []
         waiting = list(map(self._resolved, journey.waiting))
@@ -137,7 +137,7 @@ class JourneyChecker:
         return crossing if hop == crossing.hop else crossing._replace(hop=hop)
 
     def _make_room(self, count: int) -> None:
-        """So many crossings more are remembered: forget the messages that were first seen longest ago, if need be."""
+        """Add `count` remembered crossings; beyond the limit, forget the messages that were first seen longest ago."""
         self._count += count
         while self._count > self._limit:
             _, forgotten = self._journeys.popitem(last=False)
@@ -148,7 +148,7 @@ class JourneyChecker:
                 self._suspect_count += forgotten.size
 
     def packets_of(self, key: MessageKey) -> Acknowledged | None:
-        """The last packet that carried a message, if it is remembered."""
+        """Return the last packet that carried a message, if it is remembered."""
         journey = self._journeys.get(key)
         if journey is None:
             return None
@@ -157,7 +157,7 @@ class JourneyChecker:
 
 
 def _cross(forms: list[Form], crossing: Crossing) -> list[Finding]:
-    """One copy more."""
+    """Add one more copy of a message, and return findings about it."""
     key, hop = crossing.key, crossing.hop
     findings: list[Finding] = []
     here = [each for each in forms if each.last.hop == hop and each.last.interface == crossing.interface]
@@ -179,10 +179,10 @@ def _cross(forms: list[Form], crossing: Crossing) -> list[Finding]:
 
 
 def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
-    """Return a crossing whose content differs from every copy that had reached that queue manager, and those copies.
+    """Yield each crossing that differs from every copy that reached its sender, with those copies.
 
-    It needs to be known who the queue manager is, and that the message is not its own. What the capture has not all
-    bytes of is compared with nothing.
+    The sender must be a known queue manager other than the message's source. Copies that the capture has only in part
+    are not compared.
     """
     if len(forms) < 2 or len(forms) >= CROSSING_LIMIT:
         return
@@ -198,18 +198,18 @@ def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
 
 
 def _may_become(came: Crossing, left: Crossing) -> bool:
-    """An intermediate changes the hop count, by one, and nothing else.  [MS-MQMQ] 2.2.19.2, [MS-MQQB] 3.1.1.6.2"""
+    """Whether an intermediate only added one to the hop count, as it must.  [MS-MQMQ] 2.2.19.2, [MS-MQQB] 3.1.1.6.2"""
     return came.digest == left.digest and came.hop_count + 1 == left.hop_count
 
 
 def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
-    """A message left different from how it came: may a copy of it have come that the capture does not show?
+    """Judge a message that left changed: a copy that the capture does not show may have come and explain the change.
 
-    Its source may have sent it once more with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3) or encrypted anew,
-    and it may have come by another way, with another hop count. Where the capture shows all that came to the queue
-    manager since the message was written, and that may have been it, there was no such copy. Else it is at fault if
-    none could be: nobody else changes the message but for its PreviousTxSequenceNumber, and none comes with less than
-    no hop.
+    Its source may have sent it again with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3) or encrypted again,
+    or it may have come by another way, with another hop count. There was no such copy if the capture shows every
+    possible one that came to the queue manager since the message was written. If the capture does not, the queue
+    manager is at fault only if no copy could explain the change: others change only PreviousTxSequenceNumber, and
+    a hop count is never below 0.
     """
     number, others = left.number, tuple(each.number for each in came)
     same = [each for each in came if each.digest == left.digest]
@@ -236,10 +236,10 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
 
 
 def _may_send(sender: NodeKey, left: Crossing) -> bool:
-    """Whether a copy with one hop less than that which left may have come from a queue manager.  [MS-MQMQ] 2.2.19.2
+    """Whether `sender` may have sent a copy with one hop less than the copy that left.  [MS-MQMQ] 2.2.19.2
 
-    Its source sends it with no hop behind it, and nobody else does; what goes round and leaves its source once more has
-    two at least. Its destination passes it on to nobody.
+    Only the source of a message sends it with a hop count of 0. A message that returns to its source and leaves again
+    has a count of at least 2. Its destination does not pass it on.
     """
     is_source = sender == left.key[0]
     if left.hop_count <= 1:
@@ -248,7 +248,7 @@ def _may_send(sender: NodeKey, left: Crossing) -> bool:
 
 
 def _late(crossing: Crossing, expires_s: int) -> Finding:
-    """A sender deletes an expired message and does not send it; but its clock may be another than the capture's."""
+    """Report a message sent after its expiry. It is only a note: the sender's clock may differ from the capture's."""
     text = (
         "by the clock of the capture its time to reach its queue was over "
         f"{ago(crossing.time_ns - expires_s * SECOND_NS)} before"
@@ -257,7 +257,7 @@ def _late(crossing: Crossing, expires_s: int) -> Finding:
 
 
 def _other_message(crossing: Crossing, here: list[Form]) -> Crossing | None:
-    """An earlier message of its source with its identifier that cannot be this one, sent again or not."""
+    """Return an earlier message with the same source and identifier that cannot be this one, even if it was resent."""
     known = {each.last.digest for each in here}
     if crossing.digest is None or not known.isdisjoint((None, crossing.digest)):
         return None
@@ -272,17 +272,17 @@ def _other_message(crossing: Crossing, here: list[Form]) -> Crossing | None:
 
 
 def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
-    """A queue manager gives each message an identifier of its own.  [MS-MQMQ] 2.2.19.2"""
+    """Report two messages with one identifier: a queue manager gives each message a unique one.  [MS-MQMQ] 2.2.19.2"""
     text = f"#{earlier.number} is another message with the same identifier"
     others = (earlier.number,)
     return Finding(FAULT, "duplicate-identity", crossing.number, text, "[MS-MQMQ] 2.2.19.2", others)
 
 
 def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
-    """A message crosses a hop once more. One that is not transactional is done with once its receiver has answered.
+    """Report that a message crossed a hop again. If not transactional, it is finished once its receiver has answered.
 
-    Its sender may never have had an answer that it had no connection for any more. Packets that were waited with, for
-    what the capture lacks, come behind others that crossed later: then it is those that are the copies.
+    An answer may never have reached the sender if the connection was gone. If the reader delayed a packet because of
+    a gap in the capture, packets that crossed later come before it: then those are the copies.
     """
     is_overtaken = _is_overtaken(earlier, again)
     first, later = (again, earlier) if is_overtaken else (earlier, again)
@@ -312,10 +312,10 @@ def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding
 
 
 def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str:
-    """Why a message may have been sent once more, as far as the capture shows it.
+    """Return why a message may have been sent again, as far as the capture shows.
 
-    What was not acknowledged on one connection is sent on the next. Whether it was, the capture may show only later, as
-    what crossed two connections may be in it in another order than it happened.
+    A message that was not acknowledged on one connection is sent again on the next one. The capture may show its
+    acknowledgment only later, because it may show two connections in the wrong order.
     """
     if _is_own(earlier) or _is_own(again):
         return UNTIL_ACKNOWLEDGED
@@ -327,30 +327,30 @@ def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str
 
 
 def _is_own(crossing: Crossing) -> bool:
-    """Whether a message of a sequence, as the capture tells, left its source."""
+    """Whether this is a transactional message that leaves its source, as far as the capture shows."""
     return crossing.key[0] == crossing.hop[0] and crossing.previous_number not in (None, NOT_SAID)
 
 
 def _is_overtaken(earlier: Crossing, crossing: Crossing) -> bool:
-    """Whether a crossing was before one that stands before it, by the clock of the interface that saw both.
+    """Whether a crossing happened before one that was read earlier, by the clock of the interface that saw both.
 
-    The clock may have been put back: then frames are in the file in another order than their times.
+    If the clock was set back, the order of frames in the file differs from the order of their times.
     """
     is_before = crossing.time_ns < earlier.time_ns and crossing.frame <= earlier.frame
     return is_before and crossing.connection != earlier.connection
 
 
 def tells_order(first: int, later: int) -> bool:
-    """Whether of two copies the one that seems to be the first was, by the connections on which they crossed.
+    """Whether the copy that seems to be the first really was, judged by the connections on which both crossed.
 
-    A frame that was seen late has the time of then. Of two connections the one that began first had its copy first,
-    as a rule: where times say otherwise, nobody can tell.
+    A frame that was captured late has that later time. As a rule, the connection that began first carried its copy
+    first; if the times contradict that, the order is unknown.
     """
     return first <= later
 
 
 def _is_known(crossing: Crossing) -> bool:
-    """Whether it is known who is at both ends of its hop."""
+    """Whether the queue managers at both ends of its hop are known."""
     return not any(isinstance(end, str) for end in crossing.hop)
 
 
@@ -363,11 +363,11 @@ def _by_number(crossing: Crossing) -> int:
 
 
 def _is_before(packet: int | None, crossing: Crossing) -> bool:
-    """Whether something had happened by then: a caller that has rows knows of what came later, too."""
+    """Whether a packet came before a crossing: a caller that has rows also knows about packets that came later."""
     return packet is not None and packet <= crossing.number
 
 
 def ago(duration_ns: int) -> str:
-    """A duration as people say it."""
+    """Return a duration in words."""
     seconds = duration_ns / 1e9
     return f"{seconds:.3f} s" if seconds < 10 else f"{seconds:,.1f} s"

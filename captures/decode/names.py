@@ -1,4 +1,4 @@
-"""Names of queue managers and queues for people: from a topology, or short forms of what is in packets."""
+"""Names of queue managers and queues for people: from a topology, or short forms of the values in packets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ QueueKey: TypeAlias = tuple[Guid, int] | Guid
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names for what packets identify by numbers; each of them may be empty.
+    """Names for queue managers and queues, which packets identify by numbers; each mapping may be empty.
 
     managers: by the queue manager's GUID.
-    addresses: by where a queue manager listens.
-    hosts: by an address alone, for those that only one queue manager has.
-    queues: without the queue manager.
+    addresses: by the endpoint at which a queue manager listens.
+    hosts: by an address alone, if only one queue manager has that address.
+    queues: names of queues, without the queue manager.
     """
 
     managers: Mapping[Guid, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Names:
     )
 
     def endpoint(self, endpoint: Endpoint) -> str:
-        """The queue manager at an endpoint, or its address and port."""
+        """Return the name of the queue manager at an endpoint, or its address and port."""
         return (
             self.addresses.get((endpoint.host, endpoint.port))
             or self.hosts.get(endpoint.host)
@@ -50,7 +50,7 @@ class Names:
         return self.managers.get(guid) or guid_text(guid)[:SHORT_GUID]
 
     def private_queue(self, owner: str, number: int) -> str | None:
-        """The private queue of a queue manager that is known by name, as its GUID in a capture is another."""
+        """Return a private queue's name by its queue manager's name: captures and topologies have different GUIDs."""
         named = (guid for guid, name in self.managers.items() if name == owner)
         return next((self.queues[guid, number] for guid in named if (guid, number) in self.queues), None)
 
@@ -59,7 +59,7 @@ class Names:
         return self.queue(user.destination_queue, user.queue_manager_address)
 
     def queue(self, queue: QueueName, manager: Guid) -> str:
-        """The same for DestinationQueue and QueueManagerAddress."""
+        """Return the shortest name of a queue, from DestinationQueue and QueueManagerAddress."""
         key = (queue, manager)
         name = self._destinations.get(key)
         if name is None:
@@ -92,7 +92,7 @@ def admin_format_name(user: UserHeader) -> str | None:
 
 
 def response_format_name(user: UserHeader) -> str | None:
-    """The format name of the response queue, or None; also if it is the administration queue of no known host."""
+    """The response queue's format name; None without one, or if it is the admin queue of an unknown host."""
     if not user.response_type:
         return None
     source, destination = user.source_queue_manager, user.queue_manager_address
@@ -128,7 +128,7 @@ def _admin(queue_type: int, queue: QueueName, source: Guid, manager: Guid) -> st
 
 
 def _raw(queue: QueueName) -> str:
-    """A queue's name that is none: as it lies in the packet."""
+    """Return a queue that has no name as the raw value in the packet."""
     if isinstance(queue, bytes):
         return guid_text(Guid(queue))
     return printable(queue) if isinstance(queue, str) else repr(queue)
