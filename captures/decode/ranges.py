@@ -23,7 +23,7 @@ class BoundedRanges(Ranges):
 
 
 def first_missing(sets: Iterable[Ranges], above: int, through: int) -> int | None:
-    """The lowest number from `above` + 1 to `through` that is in none of the sets; None if there is none."""
+    """The lowest number from `above` + 1 to `through` that none of the sets has; None if there is none."""
     every = list(sets)
     due = above + 1
     while due <= through:

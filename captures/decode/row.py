@@ -1,6 +1,6 @@
-"""A packet as a row of named values: what `mqproto decode --json` prints, and what a table of packets has as columns.
+"""A packet as a row of named values: `mqproto decode --json` prints them, and a table of packets has them as columns.
 
-Each row has every key, whatever the packet is; what a packet has not is null. Names and meanings stay.
+Each row has every key, whatever the packet is; a value that the packet lacks is null. Names and meanings stay.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from mqproto.wire.layouts.base import base_header
 
 _BASE: Final = struct.Struct(base_header.struct_format("flags", "time_to_reach_queue_s"))
 BODY_TEXT_LIMIT: Final = 16_384
-"""Characters of a body's text that a row has, at most."""
+"""The most characters of a body's text that a row has."""
 EXPRESS, RECOVERABLE, TRANSACTIONAL = "express", "recoverable", "transactional"
 NOT_EXPRESS: Final = "recoverable or transactional"
-"""The delivery of a message that is cut before it says which."""
+"""The delivery of a message that is cut before the bytes that tell which it is."""
 _WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
 _LATIN: Final = re.compile(rb"<\?xml[^>]{1,200}encoding\s*=\s*[\"']iso-8859-1", re.IGNORECASE)
 _NO_TEXT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -50,61 +50,61 @@ CLASS_NAMES: Final = {int(each): each.name for each in MessageClass}
 
 @dataclass(slots=True, kw_only=True)
 class PacketRow:
-    """One packet. Times are UTC, sizes bytes, GUIDs text in capitals, numbers of packets those of `number`.
+    """One packet. Times are UTC, sizes are in bytes, GUIDs are text in capitals; packets are named by their `number`.
 
     Where it is in the capture:
         number: counted from 1; null for bytes that begin no packet.
-        frame, first_frame, file_offset: the frame that ended it, the one that began it, and where the record of that
-            is in the unpacked file.
+        frame, first_frame, file_offset: the frame that ended it, the frame that began it, and the offset of that
+            frame's record in the unpacked file.
         time, time_ns: when its last byte could be read, as text with microseconds and as nanoseconds since 1970.
         connection: counted from 0, as Wireshark's tcp.stream; null for a Ping.
-        position: of its first byte in what its sender sent on the connection.
-        missing_bytes, skipped_bytes: right before it: not in the capture; of no packet.
-        cut_bytes: how much of it the capture lacks, or has behind a hole; 0 if it is whole. Else it says what its
-            beginning says, and what lacks is null: a label, a body's text, a SessionHeader.
-        snapped_bytes: of what lacks before it, and of its own hole, the bytes that frames had which the capture cut.
-        ahead: whether its sender may have had bytes of the other side that the capture has not shown before it.
+        position: the offset of its first byte in its sender's stream on the connection.
+        missing_bytes, skipped_bytes: right before it: bytes not in the capture; bytes that belong to no packet.
+        cut_bytes: how much of it the capture lacks, or has behind a hole; 0 if it is whole. Only the beginning of a
+            cut packet is read; the rest is null: a label, a body's text, a SessionHeader.
+        snapped_bytes: of the bytes missing before it, and in its own hole, those that the capture cut from frames.
+        ahead: whether its sender may have received bytes of the other side that the capture does not show before it.
     Between whom it crossed:
         source, destination: names by the topology, else address:port.
         source_address, source_port, destination_address, destination_port.
     What it is:
         kind: one of Kind. size_bytes: with its SessionHeader. valid: whether a queue manager accepts its bytes, as far
             as the capture has them.
-        fault: what is wrong with them.
-        priority, trace, time_to_reach_queue_s: of the BaseHeader.  [MS-MQMQ] 2.2.19.1
+        fault: what is wrong with its bytes.
+        priority, trace, time_to_reach_queue_s: fields of the BaseHeader.  [MS-MQMQ] 2.2.19.1
     A handshake and a Ping:  [MS-MQQB] 2.2.2, 2.2.3, 2.2.7
-        client, server: the GUIDs of an EstablishConnection. refused: also of a Ping. cookie: of a Ping.
-        recoverable_ack_timeout_ms, ack_timeout_ms: of ConnectionParameters; and window_size, as below.
+        client, server: the GUIDs of an EstablishConnection. refused: also for a Ping. cookie: of a Ping.
+        recoverable_ack_timeout_ms, ack_timeout_ms, and window_size below: from ConnectionParameters.
     A SessionHeader, alone or riding:  [MS-MQMQ] 2.2.20.4
         ack_number, saved_first, saved_flags, sent_count, recoverable_sent_count, window_size: its fields in order.
         received_packets, received_count: first and last number and count of the packets that it newly acknowledges
             as received; saved_packets, saved_count: as saved.
     A UserMessage:  [MS-MQMQ] 2.2.19.2, 2.2.19.3, 2.2.20.5
-        session_number, session_recoverable_number: its numbers on its session, where the capture tells them.
+        session_number, session_recoverable_number: its numbers on its session, if the capture shows them.
         message: SourceQueueManager and MessageID, as in 557358D1-5055-9591-9549-97B6E611EA26\\5.
-        source_manager, message_id: the two apart. destination_manager: QueueManagerAddress.
-        queue: the destination's format name. queue_name: by the topology, else short.
+        source_manager, message_id: the same two, separately. destination_manager: QueueManagerAddress.
+        queue: the destination's format name. queue_name: its name in the topology, otherwise a short form.
         admin_queue, response_queue: format names.
         sent_time_s, time_to_be_received_s, hop_count.
-        delivery: express, recoverable or transactional; `recoverable or transactional` of one that is cut before it
-            says which.
-        journal_negative, journal_positive: JN and JP. message_class: its number; class_name: if it has one.
+        delivery: express, recoverable or transactional; `recoverable or transactional` if it is cut before the bytes
+            that tell which.
+        journal_negative, journal_positive: JN and JP. message_class: the class's number; class_name: its name, if any.
         correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
-        body_text: as `body_text` has it; null if it is encrypted, and no key at hand has opened it.
-        security_header: whether it has one; that alone proves nothing.  [MS-MQMQ] 2.2.20.6
-        sender_kind: what it names as its sender, `SID` or `queue manager`, whether or not it is signed.
+        body_text: the result of `body_text`; null if the body is encrypted, and no key at hand decrypts it.
+        security_header: whether it has a SecurityHeader, which alone proves nothing.  [MS-MQMQ] 2.2.20.6
+        sender_kind: the kind of sender that it claims, `SID` or `queue manager`, whether or not it is signed.
         sender_id: that SID, or the GUID of that queue manager.
-        signed: by which hash, if it has a signature: MD5, SHA-1, SHA-256, SHA-512; of another one the number.
-        encrypted: with which cipher, if its body is: AES-256, RC2-40; of another one the number.
-        verified, signer, signature, decryption: what keys say about it, as
-            `mqproto.captures.decode.security.keyring.Evidence` has it; null where nobody asked them.
-        plain_bytes: of its body in clear, if it was encrypted and a key at hand has opened it.
+        signed: the hash of its signature, if it has one: MD5, SHA-1, SHA-256, SHA-512; any other hash as its number.
+        encrypted: the cipher of its body, if it is encrypted: AES-256, RC2-40; any other cipher as its number.
+        verified, signer, signature, decryption: what keys prove about it, as in
+            `mqproto.captures.decode.security.keyring.Evidence`; null if no keys were given.
+        plain_bytes: the size of its decrypted body, if it was encrypted and a key at hand decrypts it.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
             last_in_transaction, asks_final_ack.
     An OrderAck or FinalAck:  [MS-MQQB] 2.2.4.1, 2.2.5.1
-        ack_sequence, ack_sequence_number, ack_previous_number; ack_message: of a FinalAck, as `message`.
-        ended_packets, ended_count: of packets with the messages that it, or an administration acknowledgment, is about.
-    findings: what came to light with this packet, each with severity, code, packet, text and section.
+        ack_sequence, ack_sequence_number, ack_previous_number; ack_message: for a FinalAck, as `message`.
+        ended_packets, ended_count: the packets of the messages that it, or an administration acknowledgment, covers.
+    findings: the findings that this packet revealed, each with severity, code, packet, text and section.
     """
 
     number: int | None
@@ -200,7 +200,7 @@ class PacketRow:
     findings: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
-        """All keys with their values."""
+        """Return all keys with their values."""
         return {name: getattr(self, name) for name in KEYS}
 
 
@@ -208,11 +208,11 @@ KEYS: Final = tuple(field.name for field in fields(PacketRow))
 
 
 def row_of(sight: Sight, queue_name: str | None = None, evidence: Evidence | None = None) -> PacketRow:
-    """The row of a packet.
+    """Return the row of a packet.
 
     Args:
-        queue_name: of a UserMessage, what `Names.destination` calls its queue.
-        evidence: what keys say about it, if somebody asked them.
+        queue_name: for a UserMessage, its queue's name from `Names.destination`.
+        evidence: what keys prove about it, if keys were given.
     """
     seen = sight.seen
     packet = seen.packet
@@ -270,7 +270,7 @@ def row_of(sight: Sight, queue_name: str | None = None, evidence: Evidence | Non
 
 
 def _add_beginning(row: PacketRow, sight: Sight) -> None:
-    """What the first fields of a packet say that is cut before it says what it is."""
+    """Add the first fields of a packet that is cut before the capture shows its kind."""
     flags, row.time_to_reach_queue_s = _BASE.unpack_from(sight.seen.data)
     row.priority, row.trace = BaseHeader.priority.within(flags), BaseHeader.trace.within(flags) != 0
     if sight.beginning is not None:
@@ -349,7 +349,7 @@ def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:
 
 
 def _tell_user(row: PacketRow | SimpleNamespace, user: UserHeader) -> None:
-    """What the fixed fields of a UserHeader say."""
+    """Set the columns for the fixed fields of a UserHeader."""
     row.source_manager, row.message_id = guid_text(user.source_queue_manager), user.message_id
     row.message = identifier_text(user.source_queue_manager, user.message_id)
     row.destination_manager = guid_text(user.queue_manager_address)
@@ -365,10 +365,10 @@ def identifier_text(manager: Guid, ordinal: int) -> str:
 
 
 def body_text(body: bytes, body_type: int) -> str | None:
-    """Return the text of a body, if it has one; its first BODY_TEXT_LIMIT characters.
+    """Return the first BODY_TEXT_LIMIT characters of a body's text; None if it has none.
 
-    A text of COM's types or of BinaryFormatter, or a string in XML, is that text, other XML is the document, and a body
-    of no type is text if it is UTF-8 without control characters. Null is all else, and what its type does not explain.
+    That is the text of COM's string types, of BinaryFormatter or of a string in XML; for other XML the document. A body
+    of no type is text if it is UTF-8 without control characters. Any other body has no text.
     """
     found = read_body(body, body_type)
     if found.reason or (not body and found.kind == BYTES):
@@ -390,7 +390,7 @@ def body_text(body: bytes, body_type: int) -> str | None:
 
 
 def _document(body: bytes) -> str:
-    """XML that has been read, as it is written."""
+    """Return the text of a body that is known to be XML."""
     if body.startswith(_WIDE):
         return body.decode("utf-16")
     data = body.removeprefix(BOM_UTF8)
@@ -401,7 +401,7 @@ def _document(body: bytes) -> str:
 
 
 def encodable(text: str) -> str:
-    """Text that UTF-8 can hold: halves of surrogate pairs, which 16-bit labels may have, become question marks."""
+    """Return text that UTF-8 can hold: halves of surrogate pairs, possible in 16-bit labels, become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -31,11 +31,11 @@ GROUPS: Final = {
 class Selection:
     """The properties of the wanted packets; None or an empty value accepts any.
 
-    kinds: any of them.
+    kinds: a packet has one of these kinds.
     node: a part of the name or address of one of the two ends, in any case.
     queue: a part of the destination's name or format name, in any case.
-    sequence: TxSequenceID of the message, or of the OrderAck or FinalAck; its ordinal, or time stamp and ordinal.
-    connection: its number.
+    sequence: the message's, OrderAck's or FinalAck's TxSequenceID: its ordinal, or time stamp and ordinal.
+    connection: the number of its connection.
     after_ns, before_ns: the span of time, both ends included; nanoseconds since 1970.
     """
 
@@ -49,7 +49,7 @@ class Selection:
 
     @property
     def takes_all(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether every packet is wanted."""
         return self == ALL
 
     def takes(self, sight: Sight, names: Names) -> bool:
@@ -107,7 +107,7 @@ ALL: Final = Selection()
 
 
 def kinds_named(words: list[str]) -> frozenset[Kind]:
-    """The kinds that people named: in any case, the beginning is enough; `UserMessage` and `internal` are groups.
+    """Return the kinds with these names, or beginnings of names, in any case; `UserMessage` and `internal` are groups.
 
     Raises:
         UsageError: there is no such kind.
@@ -124,10 +124,10 @@ def kinds_named(words: list[str]) -> frozenset[Kind]:
 
 
 def sequence_named(text: str) -> str:
-    """A sequence as people name it, checked: its ordinal, or time stamp, colon, ordinal.
+    """Return the text that names a sequence, after a check: it is an ordinal, or time stamp, colon, ordinal.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text has neither form.
     """
     if not re.fullmatch(r"[0-9]{1,10}(:[0-9]{1,10})?", text):
         raise UsageError(
@@ -137,13 +137,13 @@ def sequence_named(text: str) -> str:
 
 
 class MessageNamed:
-    """The messages that people named: by GUID\\ordinal, the ordinal alone, or the whole label.
+    """The messages that the user named: by GUID\\ordinal, the ordinal alone, or the whole label.
 
     Args:
-        option: where it was typed, for the text of an error.
+        option: the option in which the text was typed, for error texts.
 
     Raises:
-        UsageError: it is empty, or has a GUID that is none.
+        UsageError: the text is empty, or has an invalid GUID.
     """
 
     def __init__(self, text: str, option: str = "--follow") -> None:
@@ -163,20 +163,20 @@ class MessageNamed:
                     raise UsageError(str(error)) from None
 
     def fits(self, key: MessageKey, label: str | None) -> bool:
-        """Whether a message is one of them."""
+        """Whether the user named this message."""
         if self._ordinal is not None:
             return key[1] == self._ordinal and self._manager in (None, key[0])
         return label == self.text
 
 
 def moment_named(text: str) -> Callable[[int], int]:
-    """A time as people give it: seconds after the capture's first packet, or a date and time of day, UTC.
+    """Read a time that the user typed: seconds after the capture's first packet, or a date and time of day, UTC.
 
     Returns:
-        What makes nanoseconds since 1970 of the time of the first packet.
+        A function from the time of the first packet to the time that is meant, both in nanoseconds since 1970.
 
     Raises:
-        UsageError: it is not a time.
+        UsageError: the text is not a time.
     """
     try:
         seconds = float(text)

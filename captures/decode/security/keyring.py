@@ -1,7 +1,7 @@
-"""Keys for captures: which messages they open, and which signatures they prove.
+"""Keys for captures: they decrypt messages and verify signatures.
 
-They are read from files, and stay here: what is said about them is the name of their file. Only those who call
-`read_keys` need the extra `mqproto[security]`.
+Keys are read from files and never leave this module: output names only their files. Only callers of `read_keys`
+need the extra `mqproto[security]`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair, Opening, Proof, PublicKey
 
 LIMIT_BYTES: Final = 2**20
-"""The most that is read of a file: a bundle of about a hundred certificates."""
+"""The most bytes that are read of a file: enough for a bundle of about a hundred certificates."""
 LONGEST_NAME: Final = 200
 KINDS: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
-"""What the kinds of signatures are called."""
+"""The names of the kinds of signatures."""
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _HEX: Final = re.compile(rb"[0-9A-Fa-f\s]+")
 _ALONE: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
@@ -36,9 +36,9 @@ class Evidence(NamedTuple):
     """What keys prove about one message; None for what is unknown or absent.
 
     verified: whether its signature holds by the certificate that it carries, or by a key at hand.
-    signer: whom a certificate at hand names that has proved it, or has issued the one that did; or the file of the key.
-    signature, decryption: the same in words, and why something is not known.
-    plain: its body in clear, if it was encrypted.
+    signer: the name in the message's certificate, if it or its issuer's is at hand; or the file of the key.
+    signature, decryption: the result in words, with the reason if something is unknown.
+    plain: its decrypted body, if it was encrypted.
     """
 
     verified: bool | None = None
@@ -48,7 +48,7 @@ class Evidence(NamedTuple):
     plain: bytes | None = None
 
     def findings(self, packet: int) -> list[Finding]:
-        """Return a finding if the signature of a packet does not hold. Which bytes it covers is a reading."""
+        """Return a finding if the signature of a packet does not hold. Which bytes it covers is our interpretation."""
         if self.verified is not False:
             return []
         text = f"the signature {self.signature}"
@@ -60,7 +60,7 @@ NOTHING: Final = Evidence()
 
 @dataclass(slots=True)
 class Found:
-    """What was found in files, each with the name of its file."""
+    """The keys and certificates found in files, each with the name of its file."""
 
     pairs: list[tuple[float, str, KeyPair]] = field(default_factory=list)
     certificates: list[tuple[str, Certificate]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Found:
 
 
 class KeyRing:
-    """What was found, ready to open and to verify."""
+    """The keys and certificates that were found, ready to decrypt and to verify."""
 
     def __init__(self, found: Found) -> None:
         from mqproto.security import Examiner
@@ -101,7 +101,7 @@ class KeyRing:
         return self._encrypted(message, is_signed=protection.signed is not None)
 
     def _encrypted(self, message: UserMessage, *, is_signed: bool) -> Evidence:
-        """Where several keys may have opened it, a signature that holds tells which."""
+        """Return the evidence for an encrypted message. If several keys may fit, a signature that holds decides."""
         from mqproto.security import ProtectionError
 
         try:
@@ -146,7 +146,7 @@ class KeyRing:
         return True, signer, f"holds, {KINDS[proof.kind]}, by {words}{late}"
 
     def _by(self, proof: Proof) -> tuple[str | None, str]:
-        """Whom it is by, as far as that is known here, and in words."""
+        """Return the signer, as far as the keys at hand show it, and the signer in words."""
         if proof.certificate is not None:
             signer, aside = self._holder(proof.certificate)
             return signer, f"{_name(proof.certificate.subject)}{aside}"
@@ -159,7 +159,7 @@ class KeyRing:
         return where, f"the key in {where}"
 
     def _holder_of(self, certificate: Certificate) -> tuple[str | None, str]:
-        """The name in a certificate, if something at hand says whose it is, and what else there is to say about it."""
+        """Return the name in a certificate, if a key or certificate at hand confirms it, and a remark about it."""
         name = _name(certificate.subject)
         if certificate in self._certificates:
             return name, ""
@@ -174,15 +174,15 @@ class KeyRing:
 
 
 def _name(text: str) -> str:
-    """A name in a certificate, which a stranger may have written."""
+    """Return a name from a certificate, made safe to print: a stranger may have written it."""
     return printable(text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…")
 
 
 def read_keys(paths: tuple[str, ...]) -> KeyRing:
-    """The keys and certificates in files, and in all files of folders: those that `mqproto keys` makes, for instance.
+    """Return the keys and certificates in files and in all files of folders, for instance those of `mqproto keys`.
 
-    A file has private keys and certificates in PEM, one certificate in DER, or a key as the CryptoAPI writes it,
-    PUBLICKEYBLOB or PRIVATEKEYBLOB, as bytes or in hex.
+    A file holds private keys and certificates in PEM, one certificate in DER, or a key of the CryptoAPI (PUBLICKEYBLOB
+    or PRIVATEKEYBLOB), as bytes or in hex.
 
     Raises:
         UsageError: a file that was named has none of these, or a folder has no such file.
@@ -206,7 +206,7 @@ def read_keys(paths: tuple[str, ...]) -> KeyRing:
 
 
 def _take_of_folder(file: Path, found: Found) -> bool:
-    """Whether it has some; what is neither is passed over, but not a private key that cannot be used."""
+    """Whether a file has keys or certificates. Others are passed over, unless they have an unusable private key."""
     try:
         _take(file, found)
     except UsageError:
@@ -238,7 +238,7 @@ def _take(path: Path, found: Found) -> None:
 
 
 def _certificates_in(data: bytes) -> Iterator[bytes]:
-    """Each certificate in PEM; or all, if it is one in DER."""
+    """Yield each certificate in PEM; or the whole data, if it is a certificate in DER."""
     if data.startswith(b"\x30"):
         from mqproto.security import Certificate
 

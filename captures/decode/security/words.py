@@ -1,7 +1,7 @@
-"""What a message says about its sender, its signature and its encryption.  [MS-MQMQ] 2.2.20.6
+"""A message's claims about its sender, its signature and its encryption.  [MS-MQMQ] 2.2.20.6
 
-That is what everybody can read. A SecurityHeader alone proves nothing: every message of .NET has one, with the SID of
-its sender, and nobody has signed that. Whether a signature holds, takes a key to say: see keyring.py.
+Anybody can read them. A SecurityHeader alone proves nothing: every message from .NET has one, with an unsigned SID
+of its sender. It takes a key to verify a signature: see keyring.py.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from mqproto.wire.layouts.properties import HASH_NAMES
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
 
 SENDER_KINDS: Final = {SID: "SID", QUEUE_MANAGER: "queue manager"}
-"""What the values of ST are called."""
+"""The names of ST's values."""
 KEY_BITS: Final = {1: 40, 3: 128}
 SIZED_CIPHERS: Final = (RC2, RC4)
-"""How long the keys of these are, by PrivacyLevel.  [MS-MQQB] 3.1.7.1.5"""
+"""The ciphers whose key length depends on PrivacyLevel.  [MS-MQQB] 3.1.7.1.5"""
 
 
 class ProtectionColumns(NamedTuple):
-    """The columns of a row, by their names, as `mqproto.captures.decode.row.PacketRow` explains them."""
+    """The columns of a row, by name, as explained in `mqproto.captures.decode.row.PacketRow`."""
 
     security_header: bool
     sender_kind: str | None
@@ -40,7 +40,7 @@ def protection_of(message: UserMessage) -> ProtectionColumns:
 
 
 def signature_of(message: UserMessage) -> bytes:
-    """Return its signature, from whichever header has it; empty if it has none.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
+    """Return a message's signature, from whichever header has it; empty without one.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
     security, listed = message.security, message.multi_queue_format
     found = security.signature if security is not None else b""
     return found or (listed.signature.signature if listed is not None else b"")

@@ -1,7 +1,7 @@
 """Follows every sequence of a capture, and relates each message and acknowledgment to it.
 
-What crosses two connections may be in the capture in another order than it happened, so nobody is accused before the
-end of the capture: then all is known that may explain an acknowledgment.
+A capture may show events on two connections in the wrong order. So a fault is reported only at the end of the
+capture, when everything that may explain an acknowledgment is known.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mqproto.captures.decode.ways import SECOND_NS, Ways
 from mqproto.wire import NULL_GUID, Guid, TxSequenceId
 
 SEQUENCE_LIMIT: Final = 4_096
-"""How many sequences are remembered; the one that was silent longest is forgotten first."""
+"""Sequences that are remembered; the sequence that was silent longest is forgotten first."""
 NUMBER_LIMIT: Final = 65_536
-"""Of how many messages, over all sequences, the packets are remembered until they are acknowledged."""
+"""Messages, over all sequences, whose packets are remembered until they are acknowledged."""
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 
@@ -31,12 +31,12 @@ FAULT, NOTE = Severity.FAULT, Severity.NOTE
 class SequenceView:
     """How a packet relates to its sequence.
 
-    sequence: None where nobody can say which it is. The capture may have no message of it, or none yet.
-    is_new: whether it is a message of which the number had not been seen.
-    opened: the gap that it shows. filled: those of which nothing is missing any more.
-    counts: whether it is an OrderAck that was the newest when it was first seen, or a positive FinalAck, and rightly
-        made: either says that all up to its number have come.
-    ended: the packets of the messages that an acknowledgment is about; of an OrderAck those that it newly covers.
+    sequence: None if it cannot be identified. The capture may have no message of it, or none yet.
+    is_new: whether it is a message whose number had not been seen before.
+    opened: the gap that it reveals. filled: the gaps that it completes.
+    counts: whether it is a valid positive FinalAck, or a valid OrderAck that was the newest when it was first seen.
+        Either confirms that all messages up to its number have arrived.
+    ended: the packets of the messages that an acknowledgment is about; for an OrderAck, those that it newly covers.
     """
 
     sequence: Sequence | None = None
@@ -52,7 +52,7 @@ class SequenceChecker:
     """Follows every sequence of a capture, in bounded memory.
 
     Args:
-        limit: of how many messages the packets are remembered.
+        limit: the number of messages whose packets are remembered.
     """
 
     def __init__(self, limit: int = NUMBER_LIMIT) -> None:
@@ -61,7 +61,7 @@ class SequenceChecker:
         self._remembered: deque[tuple[Sequence, int]] = deque()
 
     def take_message(self, message: NumberedMessage) -> SequenceView:
-        """A transactional message crosses a hop."""
+        """Take a transactional message that crosses a hop."""
         identifier = message.identifier
         source, message_id = message.key
         sequence = self._sequence(source, identifier)
@@ -96,10 +96,10 @@ class SequenceChecker:
         return view
 
     def take_in_order(self, messages: InOrder) -> Sequence | None:
-        """Take many messages at once, when none of them would cause a finding.
+        """Take many messages at once, if none of them would cause a finding.
 
         Returns:
-            their sequence; None if they are to be taken one by one, and then nothing has been done.
+            their sequence; None if the caller must take them one by one: then nothing has been done.
         """
         identifier = messages.identifier
         key = (messages.source, identifier.time_stamp, identifier.ordinal)
@@ -142,7 +142,7 @@ class SequenceChecker:
         return sequence
 
     def take_order_ack(self, ack: Acknowledgment) -> SequenceView:
-        """An OrderAck crosses a hop: which messages it is about, and whether it may be.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
+        """Take an OrderAck that crosses a hop: find and check the messages it covers.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
         if ack.sequence_number == 0:
             # The number may stand in TxSequenceID; which sequence is meant only its sender knows.
             return SequenceView()
@@ -168,10 +168,10 @@ class SequenceChecker:
         return view
 
     def take_final_ack(self, ack: Acknowledgment, about: MessageKey) -> SequenceView:
-        """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1
+        """Take a FinalAck that crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1
 
-        A positive one says about those before it what an OrderAck would, as nothing is received out of turn. A negative
-        one tells about its own message alone.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+        A positive FinalAck also covers all earlier messages, as an OrderAck would, because messages are received in
+        order. A negative one is about its own message alone.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
         """
         packet, number = ack.number, ack.sequence_number
         sequence = self._sequence(about[0], ack.identifier)
@@ -202,7 +202,7 @@ class SequenceChecker:
     def _claim(
         self, sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
     ) -> None:
-        """Remember what has not been borne out, once for all hops that an acknowledgment crosses."""
+        """Remember an acknowledgment that the capture does not confirm, once for all hops that it crosses."""
         is_known = sequence.ambiguous or any(claim.ack.key == ack.key for claim in sequence.claims)
         if not is_known and (claim := claim_of(sequence, ack, message_id=message_id, said=said)) is not None:
             sequence.claim(claim)
@@ -218,7 +218,7 @@ class SequenceChecker:
                         known.add_all(progress)
 
     def finish(self, ways: Ways) -> Iterator[Finding]:
-        """Return the findings that nothing has explained by the end.
+        """Yield the findings that nothing in the capture has explained.
 
         Args:
             ways: what the capture lacks.
@@ -246,20 +246,20 @@ class SequenceChecker:
         return sequence
 
     def _begin(self, sequence: Sequence, message: NumberedMessage) -> None:
-        """The first message of a sequence: now those OrderAcks count that came before it."""
+        """Begin a sequence with its first message, and count the OrderAcks that came before that message."""
         sequence.towards = message.towards
         early, sequence.early = sequence.early, []
         for ack in early:
             self._counts(sequence, ack)
 
     def _hear(self, sequence: Sequence, ack: Acknowledgment, code: str, section: str) -> None:
-        """An acknowledgment of a sequence of which the capture has no message so far."""
+        """Take an acknowledgment for a sequence of which the capture has shown no message so far."""
         if ack.key[0] == ack.hop[0]:
             text = f"it is of sequence {shown(ack.identifier)}, of which the capture has no message"
             sequence.unknown.setdefault(code, Finding(NOTE, code, ack.number, text, section))
 
     def _counts(self, sequence: Sequence, ack: Acknowledgment) -> bool:
-        """Whether an OrderAck is rightly made, and newer than those before it. Then it is the newest from now on."""
+        """Whether an OrderAck is valid and newer than those before it; if so, it is the newest from now on."""
         if sequence.is_from_elsewhere(ack):
             suspect_elsewhere(sequence, ack)
             return False
@@ -276,16 +276,16 @@ class SequenceChecker:
         return True
 
     def _forget(self) -> None:
-        """Remember the packets of the last messages only."""
+        """Forget the packets of all but the last messages."""
         while len(self._remembered) > self._limit:
             earlier, forgotten = self._remembered.popleft()
             earlier.packets.pop(forgotten, None)
 
 
 def _origin(ack: Acknowledgment) -> Guid | None:
-    """The queue manager that an OrderAck means: the one that it goes to.
+    """Return the queue manager that numbered the messages of an OrderAck: the one that it is sent to.
 
-    A direct name has none. It goes straight to the host, so the end of its hop is meant, where that is known.
+    A direct format name does not identify it, but goes straight to the host: then the end of the hop, if known.
     """
     if ack.towards != NULL_GUID:
         return ack.towards
@@ -294,7 +294,7 @@ def _origin(ack: Acknowledgment) -> Guid | None:
 
 
 def _packets_between(sequence: Sequence, through: int) -> Acknowledged | None:
-    """The packets of the numbers beyond the last OrderAck and up to another, as far as they are remembered."""
+    """Return the packets of the numbers after the last OrderAck, up to `through`, as far as they are remembered."""
     known, above = sequence.packets, sequence.order_acked
     if through - above > len(known):
         found = sorted(number for number in known if above < number <= through)

@@ -1,13 +1,13 @@
-"""Judges whether an acknowledgment can be right: its sender may not have had these messages, or may have acknowledged
-more before.
+"""Judges whether an acknowledgment can be right: its sender may lack these messages, or may have acknowledged more
+before.
 
-An OrderAck for what its sender cannot have had is a breach. It is said to be one if each traffic that fits the capture
-has it: the number was written since the capture began, came by none of the ways that the capture shows, and cannot have
-left its source and come to the sender in what the capture lacks of them since. Beyond that the capture has to show that
-the number stopped before the sender, or that its source has not sent it by the only way there is.  [MS-MQQB] 3.1.1.6.2
+An OrderAck for a message that its sender cannot have received is a breach. It is reported only if the message was
+written after the capture began, arrived by none of the ways that the capture shows, and cannot have crossed in a gap
+of the capture. It is a fault only if the capture also shows that the message stopped before the sender, or that its
+source did not send it by the only way there is.  [MS-MQQB] 3.1.1.6.2
 
-What explains a part of a claim may come behind it, where it had waited for what the capture lacks. The rest is judged
-all the same, but is a note then.
+Packets that explain part of a claim may come behind it, because the reader waited for missing bytes. The rest of the
+claim is still judged, but becomes a note.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HALF: Final = 1 << 31
 def claim_of(
     sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
 ) -> Claim | None:
-    """Return the claim of an acknowledgment about numbers that the capture does not show reaching its sender; None if
-    there is none.
+    """Return an acknowledgment's claim about numbers that, as far as the capture shows, never reached its sender; None
+    if it makes none.
 
     Args:
-        said: the number up to which earlier OrderAcks had acknowledged.
+        said: the highest number that earlier OrderAcks had acknowledged.
     """
     acker: NodeKey = ack.key[0]
     hops = sequence.hops
@@ -59,7 +59,7 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
 
 
 def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Finding | None:
-    """What a claim is by one of its numbers: it may have come unseen from its source, or from others who had it so."""
+    """Judge a claim by one missing number, which may have come unseen, from its source or from others that had it."""
     ack, number, origin = claim.ack, claim.ack.sequence_number, sequence.origin
     acker: NodeKey = ack.key[0]
     sent_s = [
@@ -95,7 +95,7 @@ def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Findi
 
 
 def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, ways: Ways) -> int:
-    """How much the capture has to lack, if a number came in a span: all lower ones had come by then.  3.1.5.8.6"""
+    """Bytes that the capture must lack if a number came in a span: all lower ones had come by then.  3.1.5.8.6"""
     into = (progress.marks for (_, to), progress in sequence.hops.items() if to == acker)
     behind = {
         each.number
@@ -106,9 +106,9 @@ def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, w
 
 
 def _lacks_between(sequence: Sequence, first: int, last: int) -> bool:
-    """Whether one of these numbers left a queue manager, and was not seen to come there: the capture lacks something.
+    """Whether one of these messages left a queue manager without being seen to reach it: the capture lacks something.
 
-    No connection need tell when: where a file of a series is gone, whole connections are gone with it.
+    The time need not be known: if a file of a series is missing, whole connections are missing with it.
     """
     for (_, to), progress in sequence.hops.items():
         onward = (each.covered for (frm, _), each in sequence.hops.items() if frm == to)
@@ -132,9 +132,9 @@ def suspect_elsewhere(sequence: Sequence, ack: Acknowledgment) -> None:
 
 
 def compare(sequence: Sequence, ack: Acknowledgment) -> None:
-    """An OrderAck: has its sender acknowledged more before, or less later?  [MS-MQQB] 3.1.1.6.2
+    """Check if the sender of an OrderAck acknowledged more before, or less later.  [MS-MQQB] 3.1.1.6.2
 
-    They are compared in the order in which they were made, which their MessageIDs tell, however the capture has them.
+    OrderAcks are compared in the order in which they were made, by MessageID, whatever their order in the capture.
     """
     acker, own_id = ack.key
     said = Said(acker, own_id, ack.sequence_number, ack.number)
@@ -155,7 +155,7 @@ def compare(sequence: Sequence, ack: Acknowledgment) -> None:
 
 
 def is_newer(one: int, other: int) -> bool:
-    """Whether a MessageID was given after another one; they have 32 bits, and wrap."""
+    """Whether one MessageID was assigned after the other; they have 32 bits, and wrap."""
     return 0 < (one - other) & 0xFFFFFFFF < _HALF
 
 

@@ -14,14 +14,14 @@ from mqproto.captures.decode.ranges import BoundedRanges
 from mqproto.wire import TxSequenceId
 
 GAP_LIMIT: Final = 1_000
-"""How many gaps of one sequence on one hop are remembered."""
+"""Gaps of one sequence on one hop that are remembered."""
 MARK_LIMIT: Final = 64
-"""Of how many numbers of one sequence on one hop it is remembered which packet had them first."""
+"""Numbers of one sequence on one hop for which the first packet is remembered."""
 NOTE = Severity.NOTE
 
 
 class Gap(NamedTuple):
-    """Numbers that are missing on a hop, and the packet that showed it."""
+    """Numbers that are missing on a hop, and the packet that revealed the gap."""
 
     first: int
     last: int
@@ -30,7 +30,7 @@ class Gap(NamedTuple):
 
 
 class HighMark(NamedTuple):
-    """A packet whose number was higher than all before it on its hop. place: its connection and interface."""
+    """A packet with the highest number so far on its hop. place: its connection and interface."""
 
     number: int
     packet: int
@@ -42,10 +42,10 @@ class HighMark(NamedTuple):
 class HopProgress:
     """The part of one sequence that crossed one hop, in the order of the capture.
 
-    base: the numbers up to it came before the capture did.
-    covered: numbers that crossed, and those that PreviousTxSequenceNumber says no message has.
-    passed: those of the latter that were missing by then.
-    marks: the last of those whose number was the highest so far, as far as it is known.
+    base: the numbers up to this one crossed before the capture began.
+    covered: numbers that crossed, and numbers that PreviousTxSequenceNumber shows to be unused.
+    passed: those unused numbers that were missing when they were shown to be unused.
+    marks: the latest packets whose number was the highest so far, as far as they are known.
     """
 
     base: int
@@ -55,7 +55,7 @@ class HopProgress:
     marks: deque[HighMark] = field(default_factory=lambda: deque(maxlen=MARK_LIMIT))
 
     def add_all(self, other: HopProgress) -> None:
-        """The same hop under another name."""
+        """Add the progress of the same hop under another name."""
         self.marks = deque(sorted((*self.marks, *other.marks)), MARK_LIMIT)
         self.base = max(self.base, other.base)
         for first, last in other.covered:
@@ -65,10 +65,10 @@ class HopProgress:
         self.gaps = sorted((*self.gaps, *other.gaps))[-GAP_LIMIT:]
 
     def advance(self, message: NumberedMessage) -> tuple[Gap | None, list[Gap], list[Finding]]:
-        """Take the next message of the hop; return the gap that it shows, those that it fills, and findings.
+        """Take the next message of the hop; return the gap that it reveals, the gaps that it fills, and findings.
 
-        A gap is noted where the capture lacks nothing of the connection since the highest number first crossed it.
-        Elsewhere what is missing may have crossed unseen.
+        A gap is noted only if the capture lacks nothing of the connection since the highest number first crossed it.
+        Otherwise the missing numbers may have crossed unseen.
         """
         number, previous = message.sequence_number, message.previous_number
         highest = max(self.covered.highest, self.base)
@@ -93,7 +93,7 @@ class HopProgress:
         return opened, filled, notes
 
     def _fill(self, message: NumberedMessage, notes: list[Finding]) -> list[Gap]:
-        """A message lies in gaps, or bridges them: those of which nothing is missing any more are filled."""
+        """Take a message that lies in gaps, or bridges them; return the gaps that it completes."""
         if message.previous_number < message.sequence_number - 1:
             self.passed.add(message.previous_number + 1, message.sequence_number - 1)
         begin = bisect_right(self.gaps, message.previous_number, key=lambda gap: gap.last)
@@ -118,10 +118,10 @@ class HopProgress:
 
 
 def shown(identifier: TxSequenceId) -> str:
-    """A TxSequenceID as people can tell it from others: its time stamp, a colon, its ordinal."""
+    """Return a TxSequenceID in a form that tells it from others: time stamp, colon, ordinal."""
     return f"{identifier.time_stamp}:{identifier.ordinal}"
 
 
 def numbers(first: int, last: int) -> str:
-    """`number 3`, or `numbers 3-7`."""
+    """Return `number 3`, or `numbers 3-7`."""
     return f"number {first:,}" if first == last else f"numbers {first:,}-{last:,}"

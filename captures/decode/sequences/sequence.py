@@ -14,30 +14,30 @@ from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS
 from mqproto.wire import NULL_GUID, Guid, QueueName, TxSequenceId
 
 HOP_LIMIT: Final = 64
-"""A sequence that crosses more hops than this is judged no more."""
+"""A sequence that crosses more hops than this is no longer judged."""
 CLAIM_LIMIT: Final = 100
-"""How many acknowledgments of one sequence that seem to be wrong are remembered."""
+"""Apparently wrong acknowledgments of one sequence that are remembered."""
 SAID_LIMIT: Final = 16
-"""How many OrderAcks of one sequence are compared with each other, those that were made last."""
+"""OrderAcks of one sequence that are compared with each other: the latest."""
 PASSED_LIMIT: Final = 256
-"""How many messages of one sequence that have passed others over are remembered."""
+"""Messages of one sequence that are remembered because they skipped lower numbers."""
 WRITTEN_LIMIT: Final = 64
-"""For how many seconds it is remembered which number was the first that was written in it."""
+"""Seconds for which the first number that was written in each is remembered."""
 
 SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
-"""The source queue manager, and the identifier that it gave."""
+"""The source queue manager, and the identifier that it assigned."""
 
 
 @dataclass(slots=True)
 class Claim:
-    """An OrderAck or a FinalAck for messages that the capture does not show reaching its sender.
+    """An OrderAck or a FinalAck for messages that, as far as the capture shows, had not reached its sender.
 
-    missing: the lowest number that had not come, and the lowest beyond what OrderAcks had said before; of each the
-        queue managers beside its sender that it had come to by then. None where no hop had led to its sender yet: of
-        those that the capture has in the end it is told then.
-    message_id: of a FinalAck, the message that it names.
-    is_behind: whether the capture has messages behind it that came before it, so that nobody knows any more to whom
-        those that are missing had come by then.
+    missing: the lowest number that had not arrived, and the lowest above earlier OrderAcks, each with the other queue
+        managers that it had reached by then. Empty if the capture had shown no hop to the sender yet: then the hops
+        known at the end decide.
+    message_id: the message that a FinalAck names.
+    is_behind: whether messages that crossed before it are behind it in the capture, so that it is unknown which queue
+        managers the missing numbers had reached by then.
     """
 
     ack: Acknowledgment
@@ -47,9 +47,9 @@ class Claim:
 
 
 class Said(NamedTuple):
-    """An OrderAck, as others of its sender are compared with it.
+    """An OrderAck, for comparison with others from the same sender.
 
-    own_id: its MessageID, which rises.
+    own_id: its MessageID, which is higher in later OrderAcks.
     """
 
     acker: Guid
@@ -62,18 +62,18 @@ class Said(NamedTuple):
 class Sequence:
     """One sequence of one source queue manager.
 
-    towards: QueueManagerAddress and the destination queue; None while acknowledgments alone have told about it. One
-        identifier that is used for two queues is judged no more.
-    unknown: what is to be noted if the capture has no message of it until its end, by code.
-    early: OrderAcks that the capture has before its first message, the last of them.
-    order_acked, order_ack_packet, order_ack_id, order_ack_ended: of the newest OrderAck that counts.
+    towards: QueueManagerAddress and the destination queue; None as long as only acknowledgments have been seen. A
+        sequence whose identifier is used for two queues is no longer judged.
+    unknown: by code, the findings for the case that the capture has no message of it.
+    early: the last OrderAcks that the capture has before its first message.
+    order_acked, order_ack_packet, order_ack_id, order_ack_ended: from the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
-    passed: by the number of each message that has passed others over, the lowest that it names as the one before it.
-    written: pairs of SentTime and number: from this number on, all were written then or later.
-    is_ahead: whether a SentTime was beyond the time of the capture, so that none of them says anything.
-    suspicions: what is a fault unless the identifier turns out to be that of two queues; by code and acknowledgment, as
-        one is accused once for all hops that it crosses.
-    packets: by number, the last packet that carried the message, and its MessageID; as far as it is remembered.
+    passed: for the number of each message that skipped others, the lowest number that it names as its predecessor.
+    written: pairs of SentTime and number: all messages from this number on were written then or later.
+    is_ahead: whether a SentTime was later than the time of capture, so that no SentTime here proves anything.
+    suspicions: faults, unless the identifier turns out to be used for two queues; by code and acknowledgment, so that
+        each is reported once for all hops that the acknowledgment crosses.
+    packets: by number, the last packet that carried the message, and its MessageID; as far as they are remembered.
     """
 
     key: SequenceKey
@@ -100,9 +100,9 @@ class Sequence:
         return self.key[0]
 
     def is_from_elsewhere(self, ack: Acknowledgment) -> bool:
-        """Whether an acknowledgment is by another queue manager than the messages go to.  [MS-MQQB] 3.1.1.6.2
+        """Whether an acknowledgment comes from somewhere other than the messages' destination.  [MS-MQQB] 3.1.1.6.2
 
-        A direct name does not tell to whom they go.
+        A direct format name does not identify the destination.
         """
         return (
             self.towards is not None and not self.ambiguous and self.towards[0] not in (ack.key[0], NULL_GUID)
@@ -119,7 +119,7 @@ class Sequence:
             self.claims.append(claim)
 
     def pass_over(self, previous: int, number: int) -> None:
-        """A message of a number names another one before it than the next lower."""
+        """Note that a message names a predecessor lower than the next lower number."""
         self.passed[number] = min(previous, self.passed.get(number, previous))
         if len(self.passed) > PASSED_LIMIT:
             del self.passed[next(iter(self.passed))]
@@ -129,7 +129,7 @@ class Sequence:
         return any(previous < number < by <= acknowledged for by, previous in self.passed.items())
 
     def give_up(self) -> None:
-        """From now on it is unknown which packets belong to it."""
+        """Stop judging the sequence, because it is unknown which packets belong to it."""
         self.ambiguous = True
         self.hops.clear()
         self.claims.clear()
@@ -137,9 +137,9 @@ class Sequence:
         self.early.clear()
 
     def write(self, number: int, sent_s: int, seen_ns: int) -> None:
-        """A message of it was written then, by the clock of its source.
+        """Note when a message of the sequence was written, by the clock of its source.
 
-        Numbers are given in the order in which messages are written, so all above it were written later.
+        Messages are numbered in the order in which they are written, so all higher numbers were written later.
         """
         if sent_s > seen_ns // SECOND_NS + 1:
             self.is_ahead = True
@@ -151,9 +151,9 @@ class Sequence:
     def explain(self, message: NumberedMessage) -> None:
         """Take a message that crosses a hop: numbers that seemed missing may have been only late.
 
-        On the connection of the acknowledgment what comes behind it was sent behind it, unless it is ahead. Of two
-        connections one capture point shows the order but for a moment, and two capture points show none. Then the next
-        number is missing.
+        On the acknowledgment's connection, a message behind it was sent after it, unless the acknowledgment is ahead.
+        One capture point shows the order of two connections within a moment; two capture points do not show it. If the
+        number was only late, the next number counts as missing.
         """
         kept = []
         for claim in self.claims:
@@ -176,7 +176,7 @@ class Sequence:
         self.claims = kept
 
     def _miss(self, claim: Claim, above: int) -> None:
-        """All up to a number has come to whoever claims something: what is missing beyond that."""
+        """Find the next missing number of a claim: its sender has received everything up to `above`."""
         ack = claim.ack
         into = (progress.covered for (_, to), progress in self.hops.items() if to == ack.key[0])
         number = first_missing(into, above, ack.sequence_number)
@@ -185,12 +185,12 @@ class Sequence:
             claim.is_behind = True
 
     def reached(self, number: int, ack: Acknowledgment) -> set[NodeKey]:
-        """Return who else has received a number, besides the sender of an acknowledgment."""
+        """Return the queue managers that have received a number, besides the sender of an acknowledgment."""
         others = ((to, progress) for (_, to), progress in self.hops.items() if to != ack.key[0])
         return {to for to, progress in others if number in progress.covered}
 
     def is_explained_by(self, first_ns: int, interfaces: list[int]) -> bool:
-        """Whether messages from then on, at these interfaces, may explain something."""
+        """Whether messages seen from this time on, at these interfaces, may explain a claim."""
         return any(
             any(each != claim.ack.interface for each in interfaces)
             or claim.ack.ahead

@@ -1,1 +1,1 @@
-"""Sessions: what each packet is to its session, and whether that is by the book.  Begin with `checker`."""
+"""Sessions: how each packet relates to its session, and whether it follows the protocol.  Begin with `checker`."""
