@@ -1,4 +1,4 @@
-"""One packet of a capture, with what is known when it is read: its kind, its names, what it acknowledges."""
+"""One packet of a capture, with everything that is known when it is read: kind, names, and acknowledged packets."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Kind(StrEnum):
     REPORT = "Report"
     MALFORMED = "Malformed"
     ENCRYPTED = "Encrypted"
-    """The head of what is TLS, and so carries packets that nobody can read."""
+    """The head of a TLS record, whose content cannot be read."""
     CUT = "Cut"
-    """A packet of which the capture has too little to say what it is."""
+    """A packet of which the capture has too little to show its kind."""
 
     __hash__ = str.__hash__  # Kinds are keys for every packet, and Enum's own is five times as slow.
 
@@ -63,7 +63,7 @@ INTERNAL_KINDS: Final = {
     Ping: Kind.PING,
 }
 MESSAGES: Final = frozenset({Kind.EXPRESS, Kind.RECOVERABLE, Kind.TRANSACTIONAL})
-"""What applications send; the other UserMessages say what became of these."""
+"""The messages of applications; all other UserMessages report what became of these."""
 TLS_HEAD: Final = struct.Struct("!BBBHB")
 TLS_MAJOR: Final = 3
 TLS_MINOR: Final = 4
@@ -78,7 +78,7 @@ TLS_CONTENTS: Final = {
 TLS_HELLOS: Final = {1: "ClientHello", 2: "ServerHello"}
 _USER_AT: Final = base_header.sizeof()
 _USER: Final = struct.Struct("<16s16sIIIH")
-"""Of its flags those that say how often the message was passed on, and whether it is express."""
+"""The fields of a UserHeader, with the half of its flags that has the hop count and tells express messages."""
 _FLAGS_AT: Final = _USER_AT + user_header.offset_of("flags")
 _FLAGS_END: Final = _USER_AT + user_header.offset_of("destination_queue")
 RESERVED_AT: Final = order_ack_body.offset_of("reserved")
@@ -91,7 +91,7 @@ _ACKNOWLEDGING: Final = {int(each) for each in MessageClass} - {MessageClass.NOR
 class Acknowledged:
     """The numbers of the earlier packets that a packet acknowledges, as far as they are still remembered.
 
-    As text `#9-#11` are all from the first to the last, and `#9..#15 (3)` are three, with others between them.
+    As text, `#9-#11` means all from the first to the last, and `#9..#15 (3)` means three with others between them.
     """
 
     packets: list[int]
@@ -106,10 +106,10 @@ class Acknowledged:
 
 
 class Learnt(NamedTuple):
-    """That an earlier packet acknowledged a message, which is known only now.
+    """A message that an earlier packet turns out to have acknowledged.
 
-    packet, by: the packets that carried the message, and its acknowledgment; time_ns: of this one.
-    is_saved: whether it said as well that the message was saved.
+    packet, by: the packets that carried the message, and its acknowledgment; time_ns: when the latter was seen.
+    is_saved: whether the acknowledgment also reported the message saved.
     """
 
     packet: int
@@ -123,19 +123,19 @@ class Sight:
     """A packet, understood.
 
     source, destination: the names of the two ends, or their addresses and ports.
-    hop: the two queue managers, by GUID where the handshake told it, else by address.
+    hop: the two queue managers, by GUID if the handshake revealed it, otherwise by address.
     message: the packet, if it is a UserMessage.
-    beginning: of a UserMessage that is cut before it says what it is, its UserHeader without the names of queues, if
-        the capture has that, at least the first half of its flags.
-    session: its SessionHeader, if it has one and the capture has that.
+    beginning: for a UserMessage cut too short to show its kind, its UserHeader without the names of queues, if the
+        capture has that up to at least the first half of the flags.
+    session: its SessionHeader, if it has one that is in the capture.
     acknowledgment: its body, if it is an OrderAck or a FinalAck.
-    answers: whether it answers the packet of its kind that came the other way in the handshake.
-    count, recoverable_count: the numbers of a message on its session, 16 bits; None where the capture does not tell,
-        the second also where it is an express message.
-    received: the packets that the SessionHeader acknowledges as received and were not before.
-    saved: those that it newly acknowledges as saved.
-    learnt: messages of the same end that earlier SessionHeaders of the other one acknowledged, which is known only now.
-    ended: those that an OrderAck, a FinalAck or an administration acknowledgment is about.
+    answers: whether it answers the packet of the same kind that came the other way in the handshake.
+    count, recoverable_count: the numbers of a message on its session, 16 bits; None if unknown. An express message has
+        no recoverable_count.
+    received: the packets that the SessionHeader newly acknowledges as received.
+    saved: the packets that it newly acknowledges as saved.
+    learnt: messages of the same end that earlier SessionHeaders of the other end turn out to have acknowledged.
+    ended: the packets of the messages that an OrderAck, a FinalAck or an administration acknowledgment is about.
     """
 
     seen: SeenPacket
@@ -205,7 +205,7 @@ def _beginning(data: bytes) -> UserHeader | None:
 
 
 def _in_part(beginning: bytes, message: UserMessage) -> OrderAckBody | FinalAckBody | None:
-    """What a message with a hole acknowledges. Of an OrderAck the reserved bytes at its end say nothing."""
+    """Return the acknowledgment in a message with a hole. An OrderAck may lack the reserved bytes at its end."""
     properties = message.properties
     body, (_, body_bytes) = properties.message_body, announced_sizes(beginning)
     if (
@@ -222,7 +222,7 @@ def _in_part(beginning: bytes, message: UserMessage) -> OrderAckBody | FinalAckB
 
 
 def _may_acknowledge(beginning: bytes, message: UserMessage) -> bool:
-    """Whether a message with a hole may be an OrderAck or a FinalAck of which the numbers are lacking."""
+    """Whether a message with a hole may be an OrderAck or a FinalAck whose numbers are missing."""
     properties = message.properties
     _, body_bytes = announced_sizes(beginning)
     return (

@@ -1,9 +1,9 @@
-"""Is a session by the book? Handshake, counts, windows, acknowledgments.  [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
+"""Checks sessions: handshake, counts, windows, acknowledgments.  [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
 
-A capture may lack what the two ends had. So each rule says what it needs of it, and is silent where it has not that; a
-fault is one in whatever traffic fits the capture. Packets of a connection come in causal order: behind a packet come
-those whose senders may have known it. Where that could not be had, a packet is `ahead`: the other end may have sent
-more by then than came before it here. What an end has said itself counts nevertheless.
+A capture may lack packets that the two ends received. So each rule states what it needs from the capture, and is
+silent without that; a fault is a fault in any traffic that fits the capture. Packets of a connection come in causal
+order: each comes before those whose senders may have known it. A packet for which this is not certain is `ahead`: the
+other end may have sent more by then than the capture shows before it. Its sender's own earlier packets still count.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ BEHIND: Final = {
 class SessionView:
     """How a packet relates to its session.
 
-    half, other: the end that sent it, and the one that it went to.
-    answers: whether it answers the packet of its kind that came the other way in the handshake.
-    tells: whether it says who the ends are, whether or not its request is there.
-    sent: a UserMessage as its session counts it, whose acknowledgment is still to come; None for other packets.
+    half, other: the end that sent it, and the end that it went to.
+    answers: whether it answers the packet of the same kind that came the other way in the handshake.
+    tells: whether it identifies both ends, even if the capture lacks its request.
+    sent: a UserMessage as its session counts it, not acknowledged yet; None for other packets.
     received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
-    learnt: messages of its end that earlier SessionHeaders acknowledged, which is known only now.
-    answered: all messages of which more is known now.
-    hidden_bytes: how much the capture lacks right before it; 0 where that has no room for a message.
-    is_counted: whether its SessionHeader says that no recoverable message of its end lacks since the one before it.
+    learnt: messages of its end that earlier SessionHeaders turn out to have acknowledged.
+    answered: all messages about whose acknowledgment more is known now.
+    hidden_bytes: how many bytes the capture lacks right before it; 0 if no message fits into them.
+    is_counted: whether its SessionHeader shows that the capture has all its end's recoverable messages since the last.
     """
 
     connection: Connection
@@ -94,13 +94,13 @@ class SessionView:
 
 
 class SessionChecker:
-    """Follows every session of a capture. State is bounded for each connection, and so is the number of these."""
+    """Follows every session of a capture. The number of connections is bounded, and so is the state of each."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
     def take(self, facts: SessionFacts) -> SessionView:
-        """Look at the next packet of a connection."""
+        """Take the next packet of a connection."""
         kind = facts.kind
         connection = self._connections.find(facts)
         tells = not connection.told and self._connections.hear(connection, facts)
@@ -132,7 +132,7 @@ class SessionChecker:
         return view
 
     def _follow_stream(self, facts: SessionFacts, view: SessionView) -> None:
-        """Whether this packet follows upon the last one of its half, and if not, what may have been between them."""
+        """Check if this packet directly follows the last one of its half; if not, note what the gap may hide."""
         half = view.half
         if facts.missing_bytes or facts.skipped_bytes:
             what = f"{facts.missing_bytes:,} bytes before it are not in the capture"
@@ -153,7 +153,7 @@ class SessionChecker:
         half.end = facts.position + facts.size_bytes
 
     def _say_port(self, facts: SessionFacts, view: SessionView) -> None:
-        """Messages cross a connection of which nothing but a port says who called; that names who is at its ends."""
+        """Note that only a port shows who called on a connection with messages; that decides who its ends are."""
         view.connection.by_port = False
         if isinstance(view.half.key, str) or isinstance(view.other.key, str):
             called = view.connection.server.endpoint
@@ -161,7 +161,7 @@ class SessionChecker:
             view.findings.append(Finding(NOTE, "caller-by-port", facts.number, text))
 
     def _lose(self, view: SessionView, hidden: int | None) -> None:
-        """The capture does not show something of what this end has sent, `hidden` messages at most."""
+        """Note that the capture lacks some bytes that this end sent: `hidden` messages at most."""
         view.half.lose(hidden)
         view.other.miss_answers()
         view.connection.lose_track()
@@ -169,9 +169,9 @@ class SessionChecker:
     # The handshake
 
     def _take_connection(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
-        """An EstablishConnection packet asks or answers.  3.1.5.3
+        """Take an EstablishConnection packet, a request or an answer.  3.1.5.3
 
-        Who the ends are hangs on these packets alone, in whatever state their session is.
+        These packets alone identify the two ends, whatever the state of their session.
         """
         connection, half, stage = view.connection, view.half, view.connection.stage
         client, server = facts.client or NULL_GUID, facts.server or NULL_GUID
@@ -198,9 +198,9 @@ class SessionChecker:
             self._connections.introduce(connection, client, server)
 
     def _take_answer(self, facts: SessionFacts, client: Guid, server: Guid, view: SessionView) -> None:
-        """An answer names who was asked for, and who asked.  3.1.5.3.1
+        """Check that an answer names the two queue managers of the request.  3.1.5.3.1
 
-        Needs, to be wrong: the request, and nothing missing of either end since. One that refuses says so by itself.
+        Needs, for a fault: the request, and nothing missing from either end since. A refusal is evident by itself.
         """
         connection, number = view.connection, facts.number
         asked, wanted = connection.client_guid, connection.server_guid
@@ -218,7 +218,7 @@ class SessionChecker:
             view.findings.append(Finding(FAULT, "wrong-answer", number, text, "[MS-MQQB] 3.1.5.3.1", others))
 
     def _take_parameters(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
-        """A ConnectionParameters packet proposes or answers.  3.1.5.4"""
+        """Take a ConnectionParameters packet, a proposal or an answer.  3.1.5.4"""
         connection, half, stage = view.connection, view.half, view.connection.stage
         half.window = max(half.window, facts.window, 1)
         half.offered = True
@@ -248,9 +248,9 @@ class SessionChecker:
             self._compare_timeouts(facts, view)
 
     def _compare_timeouts(self, facts: SessionFacts, view: SessionView) -> None:
-        """The acceptor adopts the timeouts that were proposed, and says so.  3.1.5.4.1
+        """Check that the acceptor's answer repeats the timeouts that were proposed.  3.1.5.4.1
 
-        Needs: the proposal, and nothing missing of its end since. What the other end has sent before is no matter.
+        Needs: the proposal, and nothing missing from its sender since. Earlier packets of the other end do not matter.
         """
         proposed, adopted = view.connection.timeouts_ms, facts.timeouts_ms
         if facts.ahead or proposed is None or adopted is None or proposed == adopted:
@@ -265,17 +265,17 @@ class SessionChecker:
         )
 
     def _take_turn(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
-        """UserMessages and SessionAcks are welcome once the session is open.  3.1.5.5, 3.1.5.8"""
+        """Check that a UserMessage or SessionAck comes only after the session is open.  3.1.5.5, 3.1.5.8"""
         stage = view.connection.stage
         if before is not Step.TALKING or (stage is not OPEN and stage is not Stage.UNKNOWN):
             self._is_in_turn(facts, view, before, stage is OPEN)
 
     def _is_in_turn(self, facts: SessionFacts, view: SessionView, before: Step, fits: bool) -> bool:
-        """Whether a packet may come here, as far as the capture tells; else its receiver closes the session.
+        """Whether a packet may come here, as far as the capture shows; otherwise its receiver closes the session.
 
-        Needs: either the packet of the same end right before it, with nothing missing between them, which it may not
-        follow whatever the other end has said; or all that both ends have sent from their beginning on, and that it is
-        not `ahead`, so that it had no answer that is not here. An end that shows nothing has no known beginning.
+        Needs, for a fault: either the same end's packet right before it, with nothing missing between them, if it may
+        never follow that packet; or everything that both ends have sent from the beginning, and that it is not `ahead`,
+        so no unseen answer can have allowed it. The beginning of an end without packets is unknown.
 
         Args:
             before: the packet of the same end right before it.
@@ -298,10 +298,10 @@ class SessionChecker:
     # Messages and their acknowledgments
 
     def _count(self, facts: SessionFacts, recoverable: bool, view: SessionView) -> None:
-        """A UserMessage has the next number of its session, and stays within the window.  3.1.1.3.1
+        """Number a UserMessage, and check that it stays within the window.  3.1.1.3.1
 
-        Needs: how many messages came before it at least, the last acknowledgment of them with nothing missing of the
-        other end since, and the ConnectionParameters of both: no later window is larger than theirs.
+        Needs: the least number of messages before it, their last acknowledgment with nothing missing from the other end
+        since, and both ConnectionParameters: no later window is larger than theirs.
         """
         half, other = view.half, view.other
         view.sent = half.count(facts.number, recoverable=recoverable)
@@ -318,7 +318,7 @@ class SessionChecker:
             view.findings.append(finding)
 
     def _take_session_header(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
-        """A session acknowledgment, alone or riding on a message.  3.1.5.5"""
+        """Take a session acknowledgment, alone or riding on a message.  3.1.5.5"""
         half, other = view.half, view.other
         half.window = max(half.window, header.window_size)
         if self._take_acknowledgment(facts, header, view):
@@ -330,10 +330,10 @@ class SessionChecker:
         self._compare_counts(facts, header, view)
 
     def _compare_counts(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
-        """UserMsgSequenceNumber and RecoverableMsgSeqNumber: how many messages it has sent.  3.1.5.5.5
+        """Check UserMsgSequenceNumber and RecoverableMsgSeqNumber, its sender's counts of sent messages.  3.1.5.5.5
 
-        Needs: how many there were at the beginning, or by an earlier header of the same end, and all that this end has
-        sent since, or how much is missing of that.
+        Needs: the counts at the beginning, or in an earlier header of the same end, and everything that this end has
+        sent since, or how much of that is missing.
         """
         half = view.half
         counted = (header.user_msg_sequence_number, header.recoverable_msg_seq_number)
@@ -351,11 +351,11 @@ class SessionChecker:
         view.answered += view.learnt
 
     def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
-        """AckSequenceNumber: all up to it have been received. It goes forward, to what was sent at most.  3.1.5.5.1
+        """Check AckSequenceNumber, which must not go backwards, nor beyond the messages that were sent.  3.1.5.5.1
 
-        Needs, to go backwards: an earlier one of the same end, and nothing missing of one of the two ends since; else
-        it may be another session. Needs, to be beyond: how many messages the other end has sent at most, and that the
-        packet is not `ahead`.
+        Needs, to find it going backwards: an earlier one from the same end, and at least one end with nothing missing
+        since; otherwise it may be another session. Needs, to find it beyond: the most messages that the other end can
+        have sent, and that the packet is not `ahead`.
         """
         number, acknowledged, other = facts.number, header.ack_sequence_number, view.other
         before, is_near = other.acknowledged, self._is_near(view)
@@ -380,9 +380,9 @@ class SessionChecker:
         return True
 
     def _is_near(self, view: SessionView) -> bool:
-        """Whether so few messages wait for an acknowledgment that 16 bits tell which of two counts is the higher one.
+        """Whether few enough messages wait for an acknowledgment that 16 bits show which of two counts is higher.
 
-        A window of 1 says nothing: so both ends say that a queue is paused.  3.1.7.13
+        A window of 1 proves nothing, because both ends use it to announce a paused queue.  3.1.7.13
         """
         other = view.other
         if other.sent is not None and other.acknowledged is not None:
@@ -390,10 +390,10 @@ class SessionChecker:
         return 1 < max(view.half.window, other.window) < HALF_CIRCLE
 
     def _take_saved(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
-        """RecoverableMsgAckFlags: of what was sent, some is saved.  3.1.5.5.3
+        """Check RecoverableMsgAckFlags: only messages that were sent can be saved.  3.1.5.5.3
 
-        Needs, to be beyond: how many recoverable messages the other end has sent at most, and that the packet is not
-        `ahead`.
+        Needs, to find it beyond: the most recoverable messages that the other end can have sent, and that the packet is
+        not `ahead`.
         """
         base, flags, other = (
             header.recoverable_msg_ack_seq_number,
@@ -412,10 +412,10 @@ class SessionChecker:
 
 
 def _shown(least: int | None, most: int) -> str:
-    """A count of which it may not be known how high it is."""
+    """Return a count in words; it may be known only within limits."""
     return f"{most:,}" if least in (None, most) else f"{least:,} to {most:,}"
 
 
 def _last(least: int, most: int) -> str:
-    """The number of the last message that was sent, which may not be known."""
+    """Return the number of the last message that was sent in words; it may be known only within limits."""
     return f"the last one sent was {most:,}" + ("" if least == most else " at most")

@@ -17,9 +17,9 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid, guid_text
 
 CONNECTION_LIMIT: Final = 4_096
-"""How many connections are remembered; the oldest is forgotten first."""
+"""Connections that are remembered; the oldest is forgotten first."""
 ADDRESS_LIMIT: Final = 16_384
-"""Of how many addresses it is remembered whose they are; with more, all are forgotten and learnt anew."""
+"""Addresses whose queue managers are remembered; if there are more, all are forgotten and learned again."""
 
 
 class Stage(IntEnum):
@@ -32,9 +32,9 @@ class Stage(IntEnum):
     OPEN = 4
     REFUSED = 5
     UNKNOWN = 6
-    """The capture begins in the middle, lacks something, or somebody was out of turn."""
+    """The capture begins in the middle, lacks something, or has a packet out of turn."""
     ENCRYPTED = 7
-    """What it carries cannot be read."""
+    """Its content is encrypted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,10 +42,10 @@ class Connection:
     """One connection, and how far its session has come.
 
     asked: whether the capture has a request for a session.
-    client_guid, server_guid: as the handshake has them so far; NULL_GUID where it does not tell.
+    client_guid, server_guid: the GUIDs from the handshake so far; NULL_GUID if unknown.
     timeouts_ms: the RecoverableAckTimeout and AckTimeout that were proposed.
-    request, proposal: the packets that asked for the session, and that proposed its parameters; 0 while there is none.
-    told: whether the capture tells which end called. by_port: whether, as long as it does not, a port alone says so.
+    request, proposal: the packets that asked for the session, and that proposed its parameters; 0 until they are seen.
+    told: whether the capture shows which end called. by_port: whether the caller is only inferred from a port.
     """
 
     client: Half
@@ -61,7 +61,7 @@ class Connection:
     by_port: bool = False
 
     def halves(self, source: Endpoint) -> tuple[Half, Half]:
-        """The end that sends, and the other one."""
+        """Return the end that sends from this endpoint, and the other end."""
         if source == self.client.endpoint:
             return self.client, self.server
         return self.server, self.client
@@ -73,7 +73,7 @@ class Connection:
             half.heard.clear()
 
     def lose_track(self) -> None:
-        """Something is missing or out of turn: nothing more is known about the handshake."""
+        """Note that something is missing or out of turn: the state of the handshake is unknown from now on."""
         if self.stage is not Stage.ENCRYPTED:
             self.stage = Stage.UNKNOWN
 
@@ -81,14 +81,14 @@ class Connection:
 class Addresses:
     """Which queue manager is at which address, according to handshakes.
 
-    Where an address has shown one GUID only, other connections of that address are taken to be of the same queue
-    manager, so a capture that begins in the middle joins up with what comes later.
+    If an address has shown only one GUID, its other connections are attributed to the same queue manager. So a capture
+    that begins in the middle joins up with its later part.
 
-    Who listens somewhere may be another one after a while, or listen elsewhere. If it is the first again later, two
-    claim to be there, or to be it, at one time.
+    The queue manager at an address may change, or move to another address. If the first one returns, two queue managers
+    claim one address, or one identity, at the same time.
 
     Attributes:
-        conflict: that the handshake that was learnt last tells so, in words; each is told once. Else empty.
+        conflict: such a conflict in words, if the last handshake revealed it; each is reported once. Otherwise empty.
     """
 
     def __init__(self) -> None:
@@ -151,11 +151,11 @@ class Addresses:
 
 
 class Origins:
-    """Who is at an address without a known handshake: the source of messages that leave it before any other hop.
+    """The queue managers at addresses without a known handshake: the source of messages on their first hop from there.
     [MS-MQMQ] 2.2.19.2
 
-    An address with several sources is nobody's; an end of it may be somebody's all the same. A source with several
-    addresses may be somebody who claims to be another: it is believed only where a handshake has said so.
+    An address with several sources is not attributed, but one of its endpoints may be. A source with several addresses
+    may be an impostor: it is attributed only if a handshake has identified it.
     """
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Origins:
         """Learn that a message began its way at an end of a connection; return whether that was new.
 
         Args:
-            told: whether a handshake says who is there.
+            told: whether a handshake identifies the queue manager.
         """
         news = False
         if self._hosts.setdefault(manager, source.host) != source.host:
@@ -185,7 +185,7 @@ class Origins:
         return news
 
     def resolve(self, key: NodeKey) -> NodeKey:
-        """The queue manager that is at an address, if that is known; a GUID is one."""
+        """Return the GUID of the queue manager at an address; the address if unknown. A GUID stays as it is."""
         if not isinstance(key, str):
             return key
         host = key.rpartition(":")[0].strip("[]") if _is_end(key) else key
@@ -195,28 +195,28 @@ class Origins:
         return guid
 
     def resolve_hop(self, hop: tuple[NodeKey, NodeKey]) -> tuple[NodeKey, NodeKey]:
-        """The same for both ends of a hop."""
+        """Resolve both ends of a hop."""
         one, other = hop
         return self.resolve(one), self.resolve(other)
 
     def everyone(self) -> Iterator[tuple[str, Guid]]:
-        """Return the addresses and ends whose queue managers are known."""
+        """Yield the addresses and endpoints whose queue managers are known."""
         for key, guid in self._known.items():
             if guid is not None:
                 yield key, guid
 
 
 def _is_end(key: str) -> bool:
-    """Whether it is an address with a port: an IPv6 address has colons of its own."""
+    """Whether the text is an address with a port; an IPv6 address alone has colons, too."""
     host, _, port = key.rpartition(":")
     return bool(host) and port.isdecimal() and (":" not in host or host.endswith("]"))
 
 
 def calls(facts: SessionFacts) -> bool | None:
-    """Whether the sender of a packet is the end that called, as the SYN tells, or else the packet's bytes; None if they
-    do not.  [MS-MQQB] 3.1.5.3
+    """Whether the sender of a packet is the end that called: as the SYN shows it, or else the packet's bytes; None if
+    neither does.  [MS-MQQB] 3.1.5.3
 
-    Who was called may refuse, who calls need not know whom.
+    Only the end that was called may refuse, and only the caller may leave the other GUID empty.
     """
     if facts.opened is not None or facts.kind is not Kind.ESTABLISH_CONNECTION:
         return facts.opened
@@ -224,7 +224,7 @@ def calls(facts: SessionFacts) -> bool | None:
 
 
 def has_port(facts: SessionFacts) -> bool:
-    """Whether one of the two ends is at MSMQ's port."""
+    """Whether exactly one of the two ends is at MSMQ's port."""
     return (facts.source.port == MSMQ_PORT) is not (facts.destination.port == MSMQ_PORT)
 
 
@@ -232,8 +232,8 @@ class Connections:
     """The connections of a capture, and which queue managers they join.
 
     Args:
-        names: what queue managers are called.
-        addresses: what is known about them, and becomes known.
+        names: the names of queue managers.
+        addresses: the queue managers at addresses, as far as they are known; handshakes add to it.
     """
 
     def __init__(self, names: Names, addresses: Addresses | None = None) -> None:
@@ -243,7 +243,7 @@ class Connections:
         self._called: dict[str, str] = {}
 
     def find(self, facts: SessionFacts) -> Connection:
-        """The connection of a packet as seen at its interface, made if it is new."""
+        """Return the connection of a packet as its interface saw it; a new one if necessary."""
         number = (facts.connection, facts.interface)
         connection = self._connections.get(number)
         if connection is None:
@@ -261,10 +261,10 @@ class Connections:
         return connection
 
     def _presumed(self, facts: SessionFacts) -> tuple[bool, bool]:
-        """Whether it is the sender of its first packet that called, where that does not tell; whether a port says so.
+        """Return a guess if the sender of an ambiguous first packet called, and whether the guess rests on a port.
 
-        Who is known to listen there was called; else who is at MSMQ's port. Who asks for a session speaks first, and
-        has nothing to answer.
+        The end that is known to listen was called; otherwise the end at MSMQ's port. Failing both, the sender of an
+        EstablishConnection called, because a request for a session comes first.
         """
         ends = (facts.source, facts.destination)
         known = [end in self._addresses.listening for end in ends]
@@ -277,11 +277,11 @@ class Connections:
         return facts.source.port > facts.destination.port, True
 
     def hear(self, connection: Connection, facts: SessionFacts) -> bool:
-        """Learn from a packet which end called, if unknown; return whether it was the other end.
+        """Learn from a packet which end called, if unknown; return whether a presumed request was really the answer.
 
-        Of two EstablishConnections the second one answers. ConnectionParameters are proposed by the caller, who was
-        answered and has had no others by then. Where frames come in disorder neither is sure, so MSMQ's port, if one
-        end has it, goes before both.
+        The second of two EstablishConnections is the answer. The first ConnectionParameters come from the caller, after
+        the answer. If frames come out of order, neither rule is certain, so MSMQ's port takes precedence if one end
+        has it.
         """
         half, other = connection.halves(facts.source)
         is_caller = half is connection.client
@@ -308,11 +308,11 @@ class Connections:
         return False
 
     def known(self, number: tuple[int, int]) -> Connection | None:
-        """A connection by its number and its interface, if it is remembered."""
+        """Return a connection by its number and its interface; None if it is not remembered."""
         return self._connections.get(number)
 
     def everyone(self) -> list[Connection]:
-        """All that are remembered."""
+        """Return all remembered connections."""
         return list(self._connections.values())
 
     def introduce(self, connection: Connection, client: Guid, server: Guid) -> None:
@@ -324,10 +324,10 @@ class Connections:
     def confirm(self, connection: Connection, client: Guid, server: Guid) -> str | None:
         """Learn the identities of the ends from an answer, also for other connections at these addresses.
 
-        One that does not fit its request tells nothing; where the capture lacks that, the answer repeats what it said.
+        An answer that does not fit its request is ignored. If the request is missing, the answer repeats its GUIDs.
 
         Returns:
-            As `Addresses.conflict`; None if it tells nothing.
+            As `Addresses.conflict`; None if the answer is ignored.
         """
         wanted = connection.server_guid
         if connection.asked and (client != connection.client_guid or wanted not in (NULL_GUID, server)):

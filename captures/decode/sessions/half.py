@@ -1,7 +1,7 @@
 """The messages that one end of a connection has sent, their counts, and the other end's acknowledgments.
 
-Counts are 16 bits wide and wrap; `ahead` alone may compare two of them. Where the capture lacks something of an end, it
-is known about its counts how high they are at least and at most, until a SessionHeader of that end says it.
+Counts are 16 bits wide and wrap; only `ahead` may compare two of them. If the capture lacks bytes of an end, only
+limits of its counts are known, until a SessionHeader of that end states them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mqproto.captures.decode.facts import NodeKey, SessionFacts
 from mqproto.captures.net.tcp import Endpoint
 
 HALF_CIRCLE: Final = 0x8000
-"""A 16-bit count that is ahead of another by as much or more is behind it."""
+"""A 16-bit count that is ahead of another by at least this much counts as behind it."""
 OUTSTANDING_LIMIT: Final = HALF_CIRCLE - 1
-"""Of how many unacknowledged messages the packets are remembered."""
+"""Unacknowledged messages whose packets are remembered."""
 HIDDEN_LIMIT: Final = 0x2000
-"""A hole that may hide more messages than this leaves nothing to be said about how many there were."""
+"""If a hole may hide more messages than this, the number of messages is unknown."""
 HEARD_LIMIT: Final = 1_024
-"""How many acknowledgments are remembered of messages whose numbers may become known later."""
+"""Acknowledgments that are remembered because the numbers of their messages may become known later."""
 
 LOSS_LIMIT: Final = 64
-"""How many losses of one end are told apart; behind the last of them it is taken to have one before each packet."""
+"""Losses of one end that are told apart; after the last of them, a loss is assumed before each packet."""
 
 
 class Step(IntEnum):
@@ -47,11 +47,11 @@ MAY_FOLLOW: Final = {
     Step.ADJUSTED: frozenset({Step.TALKING}),
     Step.TALKING: frozenset({Step.TALKING}),
 }
-"""What one end may send behind what, whatever the other does: each introduces itself, has parameters, and talks."""
+"""The packets that may follow each packet of the same end: it introduces itself, adjusts parameters, and talks."""
 
 
 def ahead(number: int, reference: int) -> int:
-    """How far one 16-bit count is ahead of another, 0 to 65,535."""
+    """Return how far one 16-bit count is ahead of another, 0 to 65,535."""
     return (number - reference) & 0xFFFF
 
 
@@ -65,13 +65,13 @@ class Sent:
     """A message that one end of a connection has sent, and the other end's acknowledgments of it.
 
     packet: the number of the packet that carried it.
-    recoverable: whether its receiver says that it has saved it.
-    count, recoverable_count: its numbers on the session, 16 bits; None while the capture does not tell, the second also
-        of an express message.
-    most, most_recoverable: as high as they may be, where that is known.
-    acknowledged_by, saved_by: the first packets that say it was received, and saved; None while there is none.
-    acknowledged_ns: when the first of them was seen.
-    numbered: whether its number was known when it was sent, so that an answer to it would be known for one.
+    recoverable: whether its receiver reports that it has saved the message.
+    count, recoverable_count: its numbers on the session, 16 bits; None as long as they are unknown. An express message
+        has no recoverable_count.
+    most, most_recoverable: the highest values that these numbers may have, if known.
+    acknowledged_by, saved_by: the first packets that report it received, and saved; None until they are seen.
+    acknowledged_ns: when the first of these packets was seen.
+    numbered: whether its number was known when it was sent, so that an acknowledgment of it can be recognized.
     """
 
     half: Half
@@ -88,7 +88,7 @@ class Sent:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all is known that acknowledgments will say about it."""
+        """Whether acknowledgments cannot tell any more about this message."""
         return self.acknowledged_by is not None and (not self.recoverable or self.saved_by is not None)
 
 
@@ -96,29 +96,29 @@ NOTHING: Final[deque[Sent]] = deque(maxlen=0)
 
 
 def outstanding() -> deque[Sent]:
-    """Messages that wait for an answer; of more than half the 16-bit circle the oldest are forgotten."""
+    """Return an empty queue for unacknowledged messages; beyond half the 16-bit circle it forgets the oldest."""
     return deque(maxlen=OUTSTANDING_LIMIT)
 
 
 @dataclass(slots=True, eq=False)
 class Half:
-    """What one end of a connection has sent.
+    """The packets and messages that one end of a connection has sent.
 
-    step: the last of it, as far as it tells what may follow.
+    step: its last packet, as far as that determines what may follow.
     end: the position behind its last packet.
-    sent, most: how many messages it has sent, at least and at most, 16 bits; None while the capture does not tell.
-    recoverable_sent, most_recoverable: the same for recoverable ones.
-    adrift: whether its counts are to be taken from its next SessionHeader.
-    acknowledged: the last AckSequenceNumber that the other end has sent; None before the first one of a
-        connection that the capture has not seen from its start.
-    stale: whether the capture may lack a later one.
-    torn: whether it lacks bytes of this end since that one.
-    unacknowledged, unsaved: messages that the other end has not answered for, in the order in which they were sent.
-    unnumbered: messages since its counts were lost, which its next SessionHeader gives their numbers.
-    heard: what the other end has acknowledged meanwhile.
-    window: the largest that this end has announced; 0 before it has.
-    offered: whether the capture has its ConnectionParameters, and so the largest window there can be.
-    over: whether its last message was one more than the window allows, and that has been said.
+    sent, most: how many messages it has sent, at least and at most, 16 bits; None as long as that is unknown.
+    recoverable_sent, most_recoverable: the same for recoverable messages.
+    adrift: whether its counts are unknown until its next SessionHeader.
+    acknowledged: the last AckSequenceNumber from the other end; None before the first one, if the capture lacks the
+        start of the connection.
+    stale: whether the capture may lack a later AckSequenceNumber.
+    torn: whether the capture lacks bytes of this end since the last AckSequenceNumber.
+    unacknowledged, unsaved: messages not yet acknowledged as received, and as saved, in the order of sending.
+    unnumbered: messages since its counts were lost; its next SessionHeader reveals their numbers.
+    heard: acknowledgments from the other end since its counts were lost.
+    window: the largest window that this end has announced; 0 before the first.
+    offered: whether the capture has its ConnectionParameters, and so the largest possible window.
+    over: whether its last message exceeded the window, which has been reported.
     """
 
     endpoint: Endpoint
@@ -153,14 +153,14 @@ class Half:
         )
 
     def begin(self) -> None:
-        """A session begins: it has sent no message."""
+        """Begin a session: this end has sent no message yet."""
         self.sent = self.most = self.recoverable_sent = self.most_recoverable = self.acknowledged = 0
         self.adrift = self.stale = self.torn = self.over = False
         for waiting in (self.unacknowledged, self.unsaved, self.unnumbered, self.heard):
             waiting.clear()
 
     def count(self, packet: int, *, recoverable: bool) -> Sent:
-        """It sends a message, which has the next number of its session.  [MS-MQMQ] 2.2.20.4"""
+        """Count a message that this end sends: it has the next number of its session.  [MS-MQMQ] 2.2.20.4"""
         sent = Sent(self, packet, recoverable)
         if self.sent is not None:
             self.sent = (self.sent + 1) & 0xFFFF
@@ -180,10 +180,10 @@ class Half:
         return sent
 
     def lose(self, hidden: int | None) -> None:
-        """Note that the capture lacks bytes that it sent.
+        """Note that the capture lacks bytes that this end sent.
 
         Args:
-            hidden: as many messages at most; None if nobody can tell.
+            hidden: the most messages that these bytes may hold; None if unknown.
         """
         self.step = Step.UNKNOWN
         self.torn = True
@@ -202,7 +202,7 @@ class Half:
         self.heard.clear()
 
     def miss_answers(self) -> None:
-        """Note that the capture lacks bytes that may have acknowledged its messages."""
+        """Note that the capture lacks bytes that may have acknowledged messages of this end."""
         self.stale = True
         if self.torn:
             self.acknowledged = None
@@ -212,7 +212,7 @@ class Half:
         return 0 if self.sent is None else ahead(self.most, self.sent)
 
     def could_have_sent(self, count: int, recoverable_count: int) -> bool:
-        """Whether it may have sent this many messages, according to the capture."""
+        """Whether this end may have sent this many messages, as far as the capture shows."""
         if self.sent is None:
             return True
         slack = ahead(self.most_recoverable, self.recoverable_sent)
@@ -222,16 +222,16 @@ class Half:
         )
 
     def settle(self, count: int, recoverable_count: int, *, numbered: bool) -> list[Sent]:
-        """Take its number of sent messages from its SessionHeader.
+        """Take this end's number of sent messages from its SessionHeader.
 
-        Those since its counts were lost have their numbers from here backwards, so it is known now which of them were
-        acknowledged meanwhile.
+        Messages sent since its counts were lost are numbered backwards from there. So it becomes known which of them
+        were acknowledged since.
 
         Args:
-            numbered: whether the header is believed in that.
+            numbered: whether the header's counts are believed.
 
         Returns:
-            those of which more is known now.
+            the messages whose acknowledgment is known now.
         """
         self.sent = self.most = count
         self.recoverable_sent = self.most_recoverable = recoverable_count
@@ -255,10 +255,10 @@ class Half:
         return answered
 
     def _bound(self, count: int, recoverable_count: int) -> None:
-        """What was sent before those that have their numbers now has lower ones, however many a hole may have hidden.
+        """Limit the numbers of messages before those just numbered: they are lower, whatever a hole may have hidden.
 
         Args:
-            count, recoverable_count: of the last message before these.
+            count, recoverable_count: the numbers of the last message before the newly numbered ones.
         """
         first = self.unnumbered[0].packet if self.unnumbered else None
         for sent in reversed(self.unacknowledged):
@@ -297,9 +297,9 @@ class Half:
         return covered
 
     def saved(self, facts: SessionFacts) -> list[Sent]:
-        """Take those that it says are saved.  [MS-MQQB] 3.1.5.5.3
+        """Take the messages that a SessionHeader of the other end acknowledges as saved.  [MS-MQQB] 3.1.5.5.3
 
-        Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k; all before bit 0 are saved as well.
+        Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k; all messages before bit 0 are saved, too.
         """
         assert facts.header is not None
         base, flags = facts.header.recoverable_msg_ack_seq_number, facts.header.recoverable_msg_ack_flags
@@ -321,7 +321,7 @@ class Half:
         return saved
 
     def _within_reach(self, waiting: deque[Sent]) -> deque[Sent]:
-        """Without those at its head that no header will give a number any more."""
+        """Drop messages from the front whose numbers no header can reveal any more; return the rest."""
         first = self.unnumbered[0].packet if self.unnumbered else None
         while waiting and waiting[0].most is None and (first is None or waiting[0].packet < first):
             waiting.popleft()
@@ -338,5 +338,5 @@ def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
 
 
 def _covers(last: int, count: int | None, sent: Sent, facts: SessionFacts) -> bool:
-    """Whether what a SessionHeader says about all up to `last` is about a message too, which it has to come behind."""
+    """Whether a SessionHeader that covers all messages up to `last` also covers this one, which must come before it."""
     return count is not None and at_or_before(count, last) and (sent.packet <= facts.number or facts.ahead)

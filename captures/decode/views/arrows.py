@@ -25,16 +25,16 @@ Label = Callable[[NodeKey], str]
 
 
 def _unnamed(owner: str) -> None:
-    """Nobody knows what the queue is called."""
+    """Return None, as nobody knows the name of the queue."""
 
 
 class Wording(NamedTuple):
     """A label with the number that distinguishes it from similar ones: `head`, the number, and `tail`.
 
-    head, tail: each in a long form, and in shorter ones.
-    owner: of a queue that has no name but a number: whose it is. It stands before the tail.
-    called: the name of such a queue by its owner's name, if that is known after all.
-    riding: what else is said, if there is room; not of several at once.
+    heads, tails: each in a long form and in shorter forms.
+    owner: the queue manager of a queue that has only a number. It is written before the tail.
+    called: returns the name of such a queue by its owner's name, if it is known after all.
+    riding: further text, if there is room and the label is for a single packet.
     """
 
     heads: tuple[str, ...]
@@ -45,11 +45,11 @@ class Wording(NamedTuple):
     riding: str = ""
 
     def texts(self, label: Label, last: int | None = None, *, consecutive: bool = True) -> list[str]:
-        """From the longest to the shortest.
+        """Return the label's forms, from the longest to the shortest.
 
         Args:
-            last: of several, the number of the last one.
-            consecutive: whether each has the number after the one before it.
+            last: the number of the last packet, if the label is for several.
+            consecutive: whether their numbers follow one another without gaps.
         """
         number = "" if self.number is None else str(self.number)
         if last is not None and last != self.number:
@@ -114,8 +114,8 @@ def _message(sight: Sight, names: Names) -> Wording:
 def _queue(
     user: UserHeader, names: Names
 ) -> tuple[NodeKey | None, tuple[str, ...], Callable[[str], str | None]]:
-    """Whose a queue is that has no name; what is said about it: its name, its last part, nothing; and its name by its
-    owner's."""
+    """Return the owner of a queue without a name; forms of the queue's name, ever shorter; and a function that returns
+    its name by its owner's."""
     queue, manager = user.destination_queue, user.queue_manager_address
     if isinstance(queue, int) and (manager, queue) not in names.queues:
         return Guid(manager), (f"\\{queue}", f" \\{queue}", ""), partial(names.private_queue, number=queue)

@@ -14,7 +14,7 @@ SHOWN_BYTES: Final = 16
 
 
 def evidence_lines(evidence: Evidence, body_type: int) -> Iterator[str]:
-    """Return a line about the body and one about the signature, unless a finding says it."""
+    """Yield a line about the body and one about the signature, unless a finding reports the same."""
     if evidence.plain is not None:
         said = _beginning(evidence.plain, body_type)
         yield f"body of {len(evidence.plain):,} bytes {evidence.decryption}" + (f": {said}" if said else "")
@@ -25,7 +25,7 @@ def evidence_lines(evidence: Evidence, body_type: int) -> Iterator[str]:
 
 
 def _beginning(body: bytes, body_type: int) -> str:
-    """Its first characters if it is text, else its first bytes."""
+    """Return the first characters of a body if it is text, otherwise its first bytes."""
     text = body_text(body, body_type)
     if text is None:
         return body[:SHOWN_BYTES].hex(" ", 4) + (" ..." if len(body) > SHOWN_BYTES else "")

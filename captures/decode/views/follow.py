@@ -33,10 +33,10 @@ from mqproto.wire import (
 
 NANOSECONDS: Final = 1_000_000_000
 MESSAGE_LIMIT: Final = 100
-"""How many messages of one label, or of one ordinal, are followed."""
+"""Messages of one label, or of one ordinal, that are followed."""
 EVENT_LIMIT: Final = 10_000
 ORDER_ACK_LIMIT: Final = 16
-"""How many OrderAcks of one sequence are remembered for messages that the capture has behind them."""
+"""OrderAcks of one sequence that are remembered for messages that come later in the capture."""
 ACKNOWLEDGED: Final = re.compile(r"(?:OrderAck of all up to|FinalAck of number) (\d+)")
 
 
@@ -52,16 +52,16 @@ class FollowedEvent(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """All that the capture shows of one message.
+    """Everything that the capture shows about one message.
 
     sequence: its sequence and its number there, if it is transactional.
     crossings: the packets that carried it.
-    arrived_ns: when it first crossed to its destination, as far as its address tells which that is.
-    order_acks: by their numbers, OrderAcks of its sequence for it: when one first reached its source, or None for one
-        that was seen on its way, or before the message was.
-    finals: the same for positive FinalAcks of later numbers of its sequence, which say that this came too.
-    passed_by: the lowest number of a message that has passed it over: what is said about those tells nothing of it.
-    told: acknowledgments of its sequence.
+    arrived_ns: when it first crossed to its destination, if its address identifies that.
+    order_acks: by number, when an OrderAck that covers it first reached its source; None for an OrderAck that was
+        only seen on its way, or before the message.
+    finals: the same for positive FinalAcks of later numbers in its sequence, which show that it arrived, too.
+    passed_by: the lowest number of a message that skipped this one; acknowledgments from there on prove nothing here.
+    told: the acknowledgments of its sequence.
     is_doubted: whether an acknowledgment of a later number proves nothing.
     ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
     """
@@ -89,12 +89,12 @@ class History:
 
     @property
     def order_acked_ns(self) -> int | None:
-        """When an OrderAck for it first reached its source."""
+        """The time at which an OrderAck for it first reached its source."""
         return self._first_ns(self.order_acks)
 
     @property
     def covered_ns(self) -> int | None:
-        """When the positive FinalAck of a later number first did."""
+        """The time at which the positive FinalAck of a later number first reached its source."""
         return self._first_ns(self.finals)
 
     def _first_ns(self, told: dict[int, int | None]) -> int | None:
@@ -107,7 +107,7 @@ class History:
         return number == own or own < number < self.passed_by
 
     def pass_over(self, sequence: SequenceKey, previous: int, number: int) -> None:
-        """A message of a number says which one is before it."""
+        """Note that the message `number` of a sequence names `previous` as its predecessor."""
         key, own = self.sequence or (None, 0)
         if sequence == key and previous < own < number < self.passed_by:
             self.passed_by = number
@@ -148,7 +148,7 @@ class History:
         return "; ".join(parts)
 
     def lines(self) -> Iterator[str]:
-        """For people: seconds since it was first seen, the packet, the hop, and what happened."""
+        """Yield lines for people: seconds since it was first seen, the packet, the hop, and what happened."""
         yield self.heading
         began_ns = self.began_ns
         wide = max(len(f"{event.source} > {event.destination}") for event in self.events)
@@ -159,7 +159,7 @@ class History:
         yield f"  {self.verdict()}"
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return the history for programs."""
         return {
             "message": identifier_text(*self.key),
             "sequence": None if self.sequence is None else shown(self.sequence[0][1]),
@@ -179,10 +179,10 @@ class Follower:
 
     Args:
         target: GUID\\ordinal, an ordinal alone, or a label.
-        names: what queue managers and queues are called.
+        names: the names of queue managers and queues.
 
     Raises:
-        UsageError: it names no message.
+        UsageError: the target cannot name a message.
     """
 
     def __init__(self, target: str, names: Names) -> None:
@@ -194,7 +194,7 @@ class Follower:
         self.left_out_count = 0
 
     def take(self, sight: Sight) -> None:
-        """See whether a packet is about one of the messages."""
+        """Take a packet; record it if it concerns one of the messages."""
         message = sight.message
         if message is not None:
             if sight.kind in MESSAGES or sight.kind is Kind.REPORT:
@@ -212,7 +212,7 @@ class Follower:
             self._take_learnt(sight)
 
     def settle(self, ways: Ways) -> None:
-        """End the capture, with a list of what it lacks."""
+        """Take the end of the capture, with a list of what the capture lacks."""
         for history in self.histories.values():
             history.settle(ways)
 
@@ -320,7 +320,7 @@ class Follower:
                 _add(history, sight, f"session acknowledgment: #{number} {', '.join(words)}")
 
     def _take_learnt(self, sight: Sight) -> None:
-        """Earlier acknowledgments, which go in their places."""
+        """Insert session acknowledgments that became known only now, in the order of their packets."""
         for history in self.histories.values():
             for learnt in sight.learnt:
                 if learnt.packet in history.crossings and len(history.events) < EVENT_LIMIT:
@@ -330,7 +330,7 @@ class Follower:
 
 
 def _cross(history: History, sight: Sight, user: UserHeader) -> None:
-    """The message crosses a hop."""
+    """Record that the message crosses a hop."""
     seen = sight.seen
     crossed = Copy(sight.hop, seen.interface.number, seen.time_ns, seen.connection, seen.frame)
     others = [number for number, each in history.crossings.items() if _is_alike(each, crossed)]
@@ -351,14 +351,14 @@ def _cross(history: History, sight: Sight, user: UserHeader) -> None:
 
 
 def _goes_to_sender(message: UserMessage, history: History) -> bool:
-    """Whether an acknowledgment is by whom the message goes to.  [MS-MQQB] 3.1.1.6.2"""
+    """Whether an acknowledgment comes from the message's destination.  [MS-MQQB] 3.1.1.6.2"""
     return history.towards in (message.user.source_queue_manager, NULL_GUID)
 
 
 def _covers(body: OrderAckBody, message: UserMessage, history: History, time_ns: int) -> bool:
-    """Whether an OrderAck is for a message: of its sequence, of its source, and of a number that tells about it.
+    """Whether an OrderAck covers a message: it has its sequence and source, and a number that includes the message's.
 
-    Of those that came to its source the first counts, though it may be read behind others.
+    The first OrderAck that reached the source counts, even if it is read after others.
     """
     if history.sequence is None or not _goes_to_sender(message, history):
         return False
@@ -373,9 +373,9 @@ def _covers(body: OrderAckBody, message: UserMessage, history: History, time_ns:
 
 
 def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
-    """Whether a positive FinalAck is for a later message of its sequence, and tells something new of this one.
+    """Whether a positive FinalAck is for a later message of the sequence, and is the first to confirm this one.
 
-    It says about those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+    It covers all earlier messages, as an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
     """
     if history.sequence is None or history.order_acked_ns is not None or history.covered_ns is not None:
         return False
@@ -396,13 +396,13 @@ def _is_alike(one: Copy, other: Copy) -> bool:
 
 
 def _is_before(later: Copy, earlier: Copy) -> bool:
-    """Whether a packet crossed before one that stands before it: what a capture lacks of a connection is waited for."""
+    """Whether a packet crossed before one that was read earlier: packets behind a gap are read late."""
     is_before = later.time_ns < earlier.time_ns and later.frame <= earlier.frame
     return is_before and later.connection != earlier.connection
 
 
 def _send_again(history: History, first: Copy, packets: list[int]) -> None:
-    """What was taken for the first copy that crossed a hop was not: another had crossed before."""
+    """Correct the event of an earlier copy that seemed to be the first on its hop: this copy had crossed before it."""
     for place, event in enumerate(history.events):
         if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
             is_told = tells_order(first.connection, history.crossings[event.packet].connection)
@@ -414,7 +414,7 @@ def _send_again(history: History, first: Copy, packets: list[int]) -> None:
 
 
 def _add(history: History, sight: Sight, text: str, body: OrderAckBody | FinalAckBody | None = None) -> None:
-    """One event more, which may be an acknowledgment of its sequence."""
+    """Add an event, which may be an acknowledgment of the message's sequence."""
     if len(history.events) < EVENT_LIMIT:
         seen = sight.seen
         history.events.append(FollowedEvent(seen.time_ns, seen.number, sight.source, sight.destination, text))

@@ -20,9 +20,9 @@ from mqproto.captures.net.turns import Turn
 
 NANOSECONDS: Final = 1_000_000_000
 PAUSE_NS: Final = NANOSECONDS
-"""A silence that is longer shows as a break."""
+"""A longer silence is shown as a break."""
 FOLDED_LEAST: Final = 3
-"""So many equal packets in a row are one row."""
+"""At least this many equal packets in a row are drawn as one row."""
 _STYLES: Final = {
     Kind.PING: "handshake",
     Kind.ENCRYPTED: "handshake",
@@ -42,7 +42,7 @@ _STYLES: Final = {
 class Arrow:
     """One packet.
 
-    again: it crossed this hop before. missing: bytes before it are not in the capture.
+    again: whether its message crossed this hop before. missing: whether the capture lacks bytes before it.
     """
 
     time_ns: int
@@ -57,12 +57,12 @@ class Arrow:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a breach was found with it."""
+        """Whether it revealed a breach."""
         return any(finding.severity is Severity.FAULT for finding in self.findings)
 
     @property
     def marks(self) -> str:
-        """Signs for what is odd."""
+        """Signs for everything odd about it."""
         return WRONG * self.is_wrong + AGAIN * self.again + LACKS * self.missing
 
     def is_like(self, other: Arrow) -> bool:
@@ -89,11 +89,11 @@ class Ladder:
     """Collects arrows, at most `limit` of them, and lays them out.
 
     Args:
-        names: what queue managers and queues are called.
+        names: the names of queue managers and queues.
         limit: how many packets are drawn; the others are counted.
-        turns: where connections begin and end, as they are found.
-        wanted: whether to draw one of these.
-        unfold: whether equal packets have a row each.
+        turns: the beginnings and ends of connections; the list may still grow.
+        wanted: whether to draw a turn.
+        unfold: whether each of several equal packets has a separate row.
     """
 
     def __init__(
@@ -138,15 +138,15 @@ class Ladder:
         )
 
     def nodes(self, label: Label) -> list[str]:
-        """The names of the columns, in the order in which they first sent or received."""
+        """Return the names of the columns, in the order in which they first sent or received."""
         ends = (key for arrow in self.arrows for key in (arrow.source, arrow.destination))
         return list(dict.fromkeys(label(key) for key in ends))
 
     def picture(self, label: Label) -> Picture:
-        """What is to be drawn, from top to bottom.
+        """Return the columns and rows to draw, from top to bottom.
 
         Args:
-            label: what a queue manager is called, now that all is known.
+            label: returns the name of a queue manager, now that everything is known.
         """
         if not self.arrows:
             return Picture([], [], [])
@@ -207,11 +207,11 @@ class Ladder:
         return Picture(columns, rows, gone)
 
     def lines(self, label: Label, width: int) -> Iterator[str]:
-        """The diagram as text.
+        """Yield the diagram as text.
 
         Args:
-            label: what a queue manager is called, now that all is known.
-            width: of the longest line, in columns.
+            label: returns the name of a queue manager, now that everything is known.
+            width: the length of the longest line, in columns.
 
         Raises:
             UsageError: the columns do not fit.
@@ -223,7 +223,7 @@ class Ladder:
             yield f"{more}; choose some with --since, --kind or --connection, or raise --limit"
 
     def _runs(self, items: Sequence[Arrow | Happening]) -> Iterator[list[Arrow | Happening]]:
-        """Equal ones that follow one another, if there are enough of them; all others one by one."""
+        """Yield runs of equal items that follow one another, if they are long enough; all other items one by one."""
         run: list[Arrow | Happening] = []
         for item in items:
             if run and not _alike(run[-1], item):
