@@ -1,7 +1,7 @@
-"""What a capture lacks between queue managers, and when: messages may have crossed there unseen.
+"""Where and when a capture has gaps between queue managers: messages may have crossed there unseen.
 
-A rule that needs that something did not happen asks here whether the capture would show it. What is said here is about
-what was sent by the ways that the capture has; a way of which it has nothing at all nobody can know of.
+A rule that relies on something not having happened asks here if the capture would show it. This covers only the ways
+that appear in the capture; nobody can know about a way that does not appear at all.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mqproto.wire.layouts.transaction import transaction_header
 
 SECOND_NS: Final = 1_000_000_000
 SLACK_NS: Final = SECOND_NS
-"""What one capture point saw on two connections is known to have happened in its order from here on."""
+"""Two events further apart than this, on two connections at one capture point, happened in the order of the capture."""
 EVER, NEVER = -(1 << 63), (1 << 63) - 1
-"""Before and behind all times."""
+"""Before and after all times."""
 ENDLESS: Final = NEVER
 """More bytes than any message has."""
 SPAN_LIMIT: Final = 256
-"""How many spans of one queue manager are told apart; of more, two that are near in time are taken to be one."""
+"""Gaps of one queue manager that are told apart; if there are more, gaps that are close in time are joined."""
 SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of("connector_qm_guid")
-"""No transactional message is smaller, in bytes."""
+"""The least size of a transactional message, in bytes."""
 
 
 class Lack(StrEnum):
@@ -46,11 +46,11 @@ class Lack(StrEnum):
 
 
 PASSED_OVER: Final = "a later message may have passed it over"
-"""Why a capture cannot say whether an acknowledgment of a later message tells about one."""
+"""Why a capture cannot show whether an acknowledgment of a later message covers an earlier one."""
 
 
 class Copy(NamedTuple):
-    """A packet that carried a message: over which hop, and when and where it was seen."""
+    """A packet that carried a message: its hop, and when and where it was seen."""
 
     hop: Hop
     interface: int
@@ -60,7 +60,7 @@ class Copy(NamedTuple):
 
 
 class Told(NamedTuple):
-    """An OrderAck or a positive FinalAck, as an Acknowledgment has it."""
+    """An OrderAck or a positive FinalAck, with the fields of an Acknowledgment."""
 
     sequence_number: int
     number: int
@@ -71,12 +71,12 @@ class Told(NamedTuple):
 
 
 class Span(NamedTuple):
-    """From when to when something of so many bytes at most may have crossed unseen, and why.
+    """A time span in which up to `size_bytes` may have crossed unseen, and why.
 
-    sender: whose that would be; None if anybody's.
-    came_bytes: how many bytes of it can have come to the other end.
-    recoverable_bytes: how many of them can have been recoverable messages.
-    place, packet: the connection and the interface that lack it, and the packet behind it; NEVER if none is.
+    sender: the queue manager that would have sent them; None if it may be any.
+    came_bytes: how many of the bytes can have reached the other end.
+    recoverable_bytes: how many of the bytes can have been recoverable messages.
+    place, packet: the connection and interface that lack the bytes, and the packet behind them; NEVER without one.
     """
 
     lack: Lack
@@ -90,9 +90,9 @@ class Span(NamedTuple):
     packet: int = NEVER
 
     def may_hide(self, size_bytes: int, ack: Acknowledgment | Told | None) -> bool:
-        """Whether a message of that size may be in it, or a recoverable one from before an acknowledgment.
+        """Whether the span may hide a message of that size; if `ack` is given, a recoverable message from before it.
 
-        Who sent that had of its connection what came before it, unless it is ahead.
+        An acknowledgment's sender had received all earlier bytes of its connection, unless the acknowledgment is ahead.
         """
         if ack is None:
             return self.size_bytes >= size_bytes
@@ -102,7 +102,7 @@ class Span(NamedTuple):
     def again_ns(
         self, sent_ns: int, connection: int, interface: int, until_ns: int, told: Told
     ) -> int | None:
-        """From when on something that was sent again may be in it, if it may; see `Ways.may_be_passed`."""
+        """Return from when on the span may hide a resent message; None if it cannot. See `Ways.may_be_passed`."""
         at, seen = self.place or (NEVER, interface)
         since_ns = max(self.since_ns, sent_ns + SECOND_NS * (at == connection))
         is_then = since_ns <= min(self.until_ns, until_ns) and self.until_ns > sent_ns
@@ -111,10 +111,10 @@ class Span(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Bytes of an end that the capture lacks in one place, and that may have been messages.
+    """Bytes from one end that the capture lacks in one place, and that may have been messages.
 
-    packet: that behind them. since_ns, until_ns: when the packets before and behind them were seen.
-    size_bytes, recoverable_bytes: how many there are, and how many at most of recoverable messages.
+    packet: the packet behind them. since_ns, until_ns: when the packets before and behind them were seen.
+    size_bytes, recoverable_bytes: how many bytes there are, and how many of them can be recoverable messages.
     """
 
     packet: int
@@ -127,7 +127,7 @@ class Hole(NamedTuple):
 class Silence(NamedTuple):
     """An end of a connection that fell silent, and was not seen to end.
 
-    over_ns, last_ns: when the last packet of the connection was seen, and its own last.
+    over_ns, last_ns: when the last packet of the connection was seen, and the last packet of this end.
     """
 
     over_ns: int
@@ -138,7 +138,7 @@ class Silence(NamedTuple):
 
 
 Pair: TypeAlias = tuple[NodeKey, NodeKey, int]
-"""Two queue managers and the interface that saw them: what all connections between them have in common."""
+"""Two queue managers and the interface that saw them, which all connections between them share."""
 
 
 _Timed = TypeVar("_Timed", int, Silence)
@@ -148,13 +148,13 @@ _Timed = TypeVar("_Timed", int, Silence)
 class Sending:
     """The bytes that one end of a connection has sent, as far as a capture shows them.
 
-    last_ns: when its last packet was seen; None if none was.
-    holes: what the capture lacks of packets that it may not know of; `settled` of them were there before the last
-        SessionHeader of this end, which has counted them.
-    snapped: whether all of them were in frames that it has, and cut.
-    rest_bytes, rest_came_bytes: how much it has sent behind its last packet, and how much of that can have come to the
-        other end; None where nobody knows.
-    over: whether the capture shows it end, or the other end reset it.
+    last_ns: when its last packet was seen; None if it was never seen.
+    holes: missing bytes that may hide packets; the first `settled` of them came before the last SessionHeader of this
+        end, whose counts include them.
+    snapped: whether the capture cut all missing bytes from frames that it has.
+    rest_bytes, rest_came_bytes: how many bytes it sent behind its last packet, and how many of them can have reached
+        the other end; None if unknown.
+    over: whether the capture shows its end, or a reset by the other side.
     """
 
     last_ns: int | None = None
@@ -166,7 +166,7 @@ class Sending:
     settled: int = 0
 
     def end(self, position: int, sent_bytes: int | None, came_bytes: int | None) -> None:
-        """It is over, and its last packet ended there. It has sent so much in all, and so much can have come."""
+        """End it: its last packet ended at `position`; `sent_bytes` were sent, and `came_bytes` can have arrived."""
         self.over = True
         self.rest_bytes = None if sent_bytes is None else max(0, sent_bytes - position)
         self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
@@ -184,7 +184,7 @@ class Sending:
         self.holes.append(hole)
 
     def take(self, facts: SessionFacts, view: SessionView) -> None:
-        """Take its next packet. One that is cut too short to be identified counts as missing."""
+        """Take the next packet of this end. A packet that is cut too short to be identified counts as missing."""
         if view.hidden_bytes:
             self.lose(EVER if self.last_ns is None else self.last_ns, facts, view.hidden_bytes)
         if facts.kind is Kind.CUT:
@@ -205,10 +205,10 @@ class Talk:
     """One connection as one interface saw it.
 
     hop: from its client to its server. place: the connection and the interface.
-    begun: whether the capture shows its session from the beginning, or would but for bytes that it lacks.
-    newest_ns: when its last packet was seen, in their order. skew_ns: how far times went back between two packets: the
-        halves of a TAP may have clocks of their own. What had waited for bytes that the capture lacks says nothing of
-        clocks.
+    begun: whether the capture has its session from the beginning, perhaps without some bytes.
+    newest_ns: when its last packet was seen, in the order of packets. skew_ns: the longest step back in time from one
+        packet to the next, because the halves of a TAP may have separate clocks. Packets behind a gap do not count,
+        because they may have waited.
     """
 
     hop: Hop
@@ -223,11 +223,11 @@ class Talk:
 
     @property
     def is_over(self) -> bool:
-        """Whether the capture shows it end."""
+        """Whether the capture shows the end of the connection."""
         return self.client.over or self.server.over
 
     def take(self, facts: SessionFacts) -> None:
-        """Its next packet."""
+        """Take the next packet of the connection."""
         if not facts.missing_bytes:
             self.skew_ns = max(self.skew_ns, self.newest_ns - facts.time_ns)
         self.newest_ns = facts.time_ns
@@ -248,10 +248,10 @@ class Ways:
         self._silent_out_of: defaultdict[NodeKey, list[Silence]] = defaultdict(list)
 
     def add(self, talk: Talk, *, lossless: bool = True) -> None:
-        """One connection more.
+        """Add a connection.
 
         Args:
-            lossless: whether the capture lacks nothing but what lies before a packet; else each end may lack its last.
+            lossless: whether all gaps of the capture are before packets; otherwise an end's last ones may be missing.
         """
         self._begin(talk.place[1], talk.first_ns)
         self.began_late |= not talk.begun
@@ -273,7 +273,7 @@ class Ways:
                 self._fall_silent(self._silent_out_of[sender], self._out_of[sender], [silence])
 
     def add_all(self, other: Ways) -> None:
-        """Add what is known about others."""
+        """Add everything that is known about other connections."""
         self.began_late |= other.began_late
         self._skew_ns = max(self._skew_ns, other._skew_ns)
         for interface, first_ns in other._began_ns.items():
@@ -292,16 +292,16 @@ class Ways:
                 self._fall_silent(kept[node], lacking[node], silent)
 
     def _fall_silent(self, kept: list[Silence], spans: list[Span], more: Iterable[Silence]) -> None:
-        """Of too many that fell silent the earlier ones lack something, whether or not another takes their place."""
+        """Add silent ends; beyond the limit the earliest become gaps, even if no other connection replaces theirs."""
         for each in _put_in_order(kept, more):
             until_ns = next((span.until_ns for span in self._replaced([each])), NEVER)
             _put(spans, Span(Lack.LOST, each.last_ns, until_ns, sender=each.sender, place=each.place))
 
     def _replaced(self, silent: Iterable[Silence]) -> Iterator[Span]:
-        """What may have crossed unseen by connections that fell silent, until the same two had another one.
+        """Yield the gaps from silent connections, each until the same two queue managers began another connection.
 
-        Two queue managers have one session at a time. So if another began, the first was over, and the capture has not
-        how: it lacks the end, and nobody knows what was before that. A host without power says nothing, either.
+        Two queue managers have one session at a time. So if another began, the first was over. The capture lacks its
+        end, and perhaps messages before it, even though a host that lost power would send no end.
         """
         for over_ns, last_ns, sender, pair, at in silent:
             begun = self._begun.get(pair, ())
@@ -310,7 +310,7 @@ class Ways:
                 yield Span(Lack.LOST, last_ns, begun[place], sender=sender, place=at)
 
     def _begin(self, interface: int, first_ns: int) -> None:
-        """An interface saw something then."""
+        """Note that an interface was active at this time."""
         self._began_ns[interface] = min(first_ns, self._began_ns.get(interface, first_ns))
 
     def into(
@@ -325,9 +325,9 @@ class Ways:
         """Return where a message may have reached a queue manager unseen between two times.
 
         Args:
-            size_bytes: how large it is at least.
-            may_send: whether it may be a queue manager's. Of one that is not known, an address, it may be.
-            ack: an acknowledgment that it came before, as a recoverable message.
+            size_bytes: the least size of the message.
+            may_send: whether a queue manager may have sent it. An address whose queue manager is unknown always may.
+            ack: an acknowledgment before which the message must have come, as a recoverable message.
         """
         replaced = self._replaced(self._silent_into.get(node, ()))
         spans: Iterable[Span] = chain(self._into.get(node, ()), replaced)
@@ -346,11 +346,11 @@ class Ways:
         """Return where a message may have reached a queue manager unseen from those that had it first, directly or
         indirectly.
 
-        Who passes it on has had it before; of two connections the capture has the order but for a moment.
+        A queue manager receives a message before passing it on. The order of two connections is known within a moment.
 
         Args:
-            when: since when, until when, and how large it is, as for `into`.
-            may_leave: whether those that had it first may have sent it there.
+            when: since_ns, until_ns and size_bytes, as for `into`.
+            may_leave: whether a queue manager that had it first may have sent it in this span.
         """
         into = {each: self.into(each, *when, ack=ack) for each in (*self._into, *self._silent_into, node)}
         late_ns = NEVER if len(self._began_ns) > 1 else SLACK_NS + self._apart_ns
@@ -376,11 +376,11 @@ class Ways:
     def out_of(
         self, node: NodeKey, since_ns: int, until_ns: int, size_bytes: int, ack: Acknowledgment
     ) -> list[Span]:
-        """Where it may have sent something so."""
+        """Return where a queue manager may have sent a message unseen between two times; arguments as for `into`."""
         return list(self._lacking(self._sent_by(node), since_ns, until_ns, size_bytes, ack))
 
     def _sent_by(self, node: NodeKey) -> Iterator[Span]:
-        """An address of which nobody knows whose it is may be its own."""
+        """Yield the gaps in a queue manager's traffic; an address with an unknown queue manager may be this one."""
         for each in (node, *(other for other in self._out_of if isinstance(other, str))):
             yield from self._out_of.get(each, ())
             yield from self._replaced(self._silent_out_of.get(each, ()))
@@ -388,12 +388,12 @@ class Ways:
     def may_be_passed(self, copies: Iterable[Copy], told: Told) -> bool:
         """Whether a later message may have passed this one over unseen, before an acknowledgment of the later one.
 
-        Its source names another before the later one where this one is gone, and what it sends again alone: on another
-        session, or when no OrderAck has come for a second at least. All interfaces that saw this one leave lack
-        something then, and so do the ways to where it was seen to go.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+        If this message is gone, its source sends the later one again with another predecessor: on another session, or
+        after at least a second without an OrderAck. Then every interface that saw this message leave must have a gap,
+        and so must the ways to where it was going.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
 
         Args:
-            copies: of the one, as they crossed.
+            copies: the copies of this message, as they crossed.
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
@@ -421,13 +421,13 @@ class Ways:
         return any(self.brought(end, first, when, told, may_leave) for end in ends)
 
     def passing(self, node: NodeKey) -> list[Span]:
-        """Return where the capture lacks that many of its bytes; an unknown number may be zero."""
+        """Return the gaps of known size in a queue manager's traffic; a gap of unknown size may be empty."""
         return [span for span in self._sent_by(node) if span.size_bytes < ENDLESS]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
-        """Why it may have sent something since that another queue manager took; None if that cannot be.
+        """Return why a queue manager may have passed a message on unseen since then; None if it cannot have.
 
-        One that has reset the connection takes no more.
+        A receiver that has reset the connection takes nothing more.
         """
         replaced = self._replaced(self._silent_out_of.get(node, ()))
         spans = (each for each in self._out_of.get(node, ()) if each.came_bytes >= size_bytes)
@@ -435,7 +435,7 @@ class Ways:
         return next((span.lack for span in lacking), None)
 
     def is_over(self, span: Span, packet: int, time_ns: int, place: tuple[int, int]) -> bool:
-        """Whether all of a span was before a packet that was seen then and there."""
+        """Whether a whole span was before a packet that was seen at this time and place."""
         if span.place == place:
             return span.packet <= packet and span.until_ns <= time_ns
         return len(self._began_ns) == 1 and span.until_ns + SLACK_NS + self._apart_ns < time_ns
@@ -448,7 +448,7 @@ class Ways:
         size_bytes: int,
         ack: Acknowledgment | Told | None = None,
     ) -> Iterator[Span]:
-        """Times of several interfaces are not compared, as nobody knows how far their clocks are apart."""
+        """Yield the spans that may hide such a message. Times of different interfaces are not compared."""
         several = len(self._began_ns) > 1
         since_ns, until_ns = since_ns - self._apart_ns, until_ns + self._apart_ns
         for span in spans:
@@ -459,7 +459,7 @@ class Ways:
     def is_written_since(self, interface: int, sent_s: int, seen_ns: int) -> bool:
         """Whether a message was written after the capture began, so it cannot have crossed earlier.
 
-        Its SentTime is told by another clock, in seconds. One from beyond the time at which it was seen proves nothing.
+        Its SentTime comes from another clock, in seconds. If it is later than the time of capture, it proves nothing.
         """
         began_ns = self._began_ns.get(interface)
         if began_ns is None or sent_s > seen_ns // SECOND_NS + 1:
@@ -468,19 +468,19 @@ class Ways:
 
     @property
     def _apart_ns(self) -> int:
-        """How far apart the clocks of one interface may be, as two packets tell that are some moments apart."""
+        """How far apart the clocks of one interface may be, for packets that are close together."""
         return 2 * self._skew_ns
 
 
 def written_ns(sent_s: int) -> int:
-    """The earliest time at which a message can have been written, by its SentTime: another clock's, in seconds."""
+    """Return the earliest time at which a message can have been written, by its SentTime: another clock's seconds."""
     return (sent_s - 1) * SECOND_NS
 
 
 def begins(facts: SessionFacts) -> bool:
     """Whether the first packet of a connection shows that the capture has its beginning, or misses part of it.
 
-    Before a request has been answered no message crosses, and bytes that form no packet begin no session.
+    Messages cross only after a request has been answered, and bytes that form no packet do not begin a session.
     """
     lacks_before = facts.missing_bytes > 0 or facts.skipped_bytes > 0
     return lacks_before or facts.kind in (Kind.ESTABLISH_CONNECTION, Kind.MALFORMED)
@@ -521,7 +521,7 @@ class WayBook:
         sent_bytes: int | None,
         came_bytes: int | None,
     ) -> None:
-        """An end of a connection is over, and all its packets have been taken; see `Sending.end`."""
+        """End one side of a connection, after all its packets have been taken; see `Sending.end`."""
         known = self._talks.get((connection, interface))
         if known is None:
             return
@@ -534,8 +534,8 @@ class WayBook:
         """Return everything that is known so far.
 
         Args:
-            origins: who is where no handshake has told.
-            lossless: whether the capture lacks nothing but what lies before a packet; else each end may lack its last.
+            origins: the queue managers at ends that no handshake has identified.
+            lossless: whether all gaps of the capture are before packets; otherwise an end's last ones may be missing.
         """
         ways = Ways()
         ways.add_all(self._over if lossless else self._over_of_lossy)
@@ -545,14 +545,14 @@ class WayBook:
         return ways
 
     def _close(self, connection: Connection, talk: Talk) -> None:
-        """Whether the capture proves to be lossless is seen at its end."""
+        """Add a finished connection for both cases: only the end of the capture shows if it is lossless."""
         talk.hop = connection.client.hop
         self._over.add(talk)
         self._over_of_lossy.add(talk, lossless=False)
 
 
 def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
-    """Return the combined knowledge about several series."""
+    """Return everything that is known about several series, by series."""
     found: dict[str, Ways] = {}
     for each in known:
         for series, ways in each.items():
@@ -586,7 +586,7 @@ def _put_rest(
     rest_bytes: int | None,
     came_bytes: int | None = None,
 ) -> None:
-    """What an end may have sent behind its last packet that the capture has, and how much of that can have come."""
+    """Add the gap behind an end's last packet: what it may have sent there, and how much of that can have arrived."""
     assert sending.last_ns is not None
     if rest_bytes is None or rest_bytes >= SMALLEST_USER_MESSAGE:
         lack = Lack.CUT if sending.snapped else Lack.LOST
@@ -597,7 +597,7 @@ def _put_rest(
 
 
 def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> list[_Timed]:
-    """More times, or more silences by theirs; the earlier ones of too many, which are none of these any more."""
+    """Add times or silences in order; remove and return the earliest ones beyond the limit."""
     known.extend(more)
     known.sort(key=lambda each: each[:2] if isinstance(each, Silence) else (each,))
     gone = known[:-SPAN_LIMIT]
@@ -606,7 +606,7 @@ def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> list[_Timed]:
 
 
 def _put(spans: list[Span], span: Span) -> None:
-    """One more; of too many two and two become one."""
+    """Add a span; if there are too many, join them in pairs."""
     spans.append(span)
     if len(spans) > SPAN_LIMIT:
         spans.sort(key=lambda each: each.since_ns)
@@ -614,7 +614,7 @@ def _put(spans: list[Span], span: Span) -> None:
 
 
 def _both(one: Span, other: Span) -> Span:
-    """Two spans as one, which may hide all that each of them may."""
+    """Return two spans as one that may hide everything that either may."""
     return Span(
         one.lack,
         one.since_ns,

@@ -10,7 +10,7 @@ from mqproto.captures.drawing.ladder import Break, Pause, Row, Rung, Span, signs
 
 TIME_COLUMNS: Final = 12
 LEAST_SPACING: Final = 8
-"""Minimum distance of two queue managers, in columns."""
+"""The least distance between two queue managers, in columns."""
 LINE, GONE, SILENT = "│", "╎", "┊"
 
 
@@ -20,7 +20,7 @@ def lines(
     """Yield the lines of the diagram, then the legend of its signs.
 
     Args:
-        width: of the longest line, in characters.
+        width: the length of the longest line, in characters.
         gone: rows in which columns have no connection.
 
     Raises:
@@ -49,7 +49,7 @@ def lines(
 
 
 def _placed(columns: Sequence[str], width: int) -> tuple[list[int], int]:
-    """Return the places of the columns, and their distance."""
+    """Return the places of the columns, and the distance between them."""
     room = width - TIME_COLUMNS - 2
     margin = min(len(columns[-1]) // 2 + 1, room // 4)
     first = TIME_COLUMNS + 1 + min(len(columns[0]) // 2 + 1, room // 4)

@@ -1,8 +1,8 @@
 """Charts of three kinds, in the colours of their page: bars over time, lines over time, and histograms.
 
-Places on a `Canvas` go from 0 to 1, to the right and upwards. Bars over time show how many there were in each step;
-lines over time the time within which half of them were done, and 95 %, on a logarithmic scale; a histogram how many
-took how long.
+Places on a `Canvas` go from 0 to 1, to the right and upwards. Bars over time show how many items there were in each
+step; lines over time show within what time half of them, and 95 %, were done, on a logarithmic scale; a histogram
+shows how many items took how long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from mqproto.captures.drawing.shapes import SvgElement, as_svg
 
 WIDTH: Final = 440
-"""Of a chart: two fit side by side on a wide page, and one fits on a small screen without scrolling."""
+"""The width of a chart: two fit side by side on a wide page, and one fits on a small screen without scrolling."""
 CHARACTER: Final = 7
 """Greatest average width of a letter; letters are 12 high, all in pixels."""
 LINE: Final = 15
@@ -68,7 +68,7 @@ def line(canvas: Canvas, style: str, points: Iterable[tuple[float, float | None]
 def axes(
     canvas: Canvas, across: Iterable[Tick], up: Iterable[Tick], below: str = "", above: str = ""
 ) -> Iterator[SvgElement]:
-    """Yield lines at all marks, with their texts, and what the axes mean."""
+    """Yield lines at all marks, with their texts, and the titles of the axes."""
     for at, said in up:
         yield SvgElement(
             "path", {"class": "grid", "d": f"M{canvas.left:g} {canvas.y(at):.4g}h{canvas.width:g}"}
@@ -87,7 +87,7 @@ def axes(
 
 
 def label(x: float, y: float, said: str, anchor: str = "start") -> SvgElement:
-    """Return a text."""
+    """Return a text at this place."""
     return SvgElement("text", {"x": round(x, 1), "y": round(y, 1), "text-anchor": anchor}, said)
 
 
@@ -100,6 +100,6 @@ def marks(most: int, limit: int = 3) -> list[int]:
 
 
 def picture(style: str, width: float, height: float, said: str, inner: Iterable[SvgElement]) -> str:
-    """Return a part of a page, with text for those who do not see it."""
+    """Return a picture for a page, with a text for those who cannot see it."""
     named = {"class": style, "viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": said}
     return "".join(as_svg(SvgElement("svg", named, [*inner])))

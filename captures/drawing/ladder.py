@@ -51,14 +51,14 @@ MEANINGS: Final = {
 
 
 class Rung(NamedTuple):
-    """Something that passes from one column to another, or happens at one.
+    """Something that passes from one column to another, or happens at one column.
 
     start, end: the columns' numbers.
     style: one of COLOURS.
-    hints: shown besides the text when a mouse points at it.
-    again: whether the same was there before.
+    hints: shown in addition to the text when a mouse points at it.
+    again: whether the same rung was there before.
     shorter: shorter texts for less room; the first that fits is shown.
-    alike, until: how many equal ones it stands for, and the time of the last.
+    alike, until: how many equal rungs it stands for, and the time of the last.
     marks: signs before the text, from AGAIN, WRONG and LACKS. told: written below it where there is no mouse.
     """
 
@@ -76,7 +76,7 @@ class Rung(NamedTuple):
     told: Sequence[str] = ()
 
     def fitting(self, room: int) -> str:
-        """Return the text for this many characters."""
+        """Return the text, shortened to fit this many characters."""
         signs = self.marks + (f"{' ' * bool(self.marks)}{self.alike:,} {FOLDED}" if self.alike > 1 else "")
         signs += " " * bool(signs)
         for text in (self.text, *self.shorter):
@@ -93,7 +93,7 @@ class Pause(NamedTuple):
 
 
 class Break(NamedTuple):
-    """An event of a connection between two columns, or of all connections of one, rather than on it.
+    """An event that concerns a connection between two columns as a whole, or all connections of one column.
 
     is_cut: whether it ended early or did not begin; otherwise it was closed. directed: whether the first column did it.
     """
@@ -108,7 +108,7 @@ class Break(NamedTuple):
     directed: bool = False
 
     def fitting(self, room: int) -> str:
-        """Return the text for this many characters."""
+        """Return the text, shortened to fit this many characters."""
         signs = (f"{CUT} " if self.is_cut else "") + (f"{self.alike:,} {FOLDED} " if self.alike > 1 else "")
         text = signs + self.text
         return text if len(text) <= room else f"{text[: max(0, room - 1)]}{LACKS}"
@@ -134,7 +134,7 @@ class Drawing(NamedTuple):
 
 
 def signs_of(rows: Sequence[Row], gone: Sequence[Span]) -> Iterator[tuple[str, str]]:
-    """Yield the signs that a ladder has, and their meanings."""
+    """Yield the signs that a ladder contains, and their meanings."""
     rungs = [row for row in rows if isinstance(row, Rung)]
     marks = {mark for rung in rungs for mark in rung.marks}
     breaks = [row for row in rows if isinstance(row, Break)]
@@ -170,7 +170,7 @@ def drawn(
         title: the text above it.
         left_out: what is not drawn, in words.
         gone: rows in which columns have no connection.
-        meanings: of the colours.
+        meanings: the meanings of the colours.
     """
     used = {row.style for row in rows if isinstance(row, Rung)}
     legend = [*((style, text) for style, text in meanings.items() if style in used), *signs_of(rows, gone)]

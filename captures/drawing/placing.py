@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, Protocol
 Point = tuple[float, float]
 STRAIGHT: Final = 0.0
 RETURNED: Final = 0.14
-"""How far a way bends if another one comes back."""
+"""How far a way bends if there is also a way back."""
 AROUND: Final = 0.35
-"""How far it bends around a queue manager that is between its ends."""
+"""How far a way bends around a queue manager that is between its ends."""
 LINE_CHARACTERS: Final = 17
 """A longer label is written on two lines."""
 
@@ -43,7 +43,7 @@ class Sheet:
     side: the free space at the left and at the right together.
     row, dense_row: the height of a row, and the height from `dense_rows` rows on.
     column: the greatest distance of columns.
-    abreast: how many fit side by side; a longer chain goes downwards.
+    abreast: how many queue managers fit side by side; a longer chain goes downwards.
     """
 
     width: float
@@ -82,8 +82,8 @@ class Room(NamedTuple):
 def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tuple[dict[str, Point], float]:
     """Return the middles of queue managers, by their keys, and the height of the whole.
 
-    They go from left to right by the number of hops; those at the same distance are one below another. If it takes too
-    many columns, they go downwards instead, a few abreast.
+    They go from left to right by the number of hops; queue managers at the same distance are one below another. If
+    there are too many columns, they go downwards instead, a few side by side.
 
     Args:
         alone: keys of queue managers without any way.

@@ -38,9 +38,9 @@ class SequenceProgress:
     """The progress of a sequence.
 
     confirmed: the last number with an OrderAck at its sender; 0 for none.
-    accepted: the last number that its destination has in order; None if unknown.
-    missing: the first and the last number of the gap behind that, if there is one.
-    held: how many are held behind the gap.
+    accepted: the last number that its destination has received in order; None if unknown.
+    missing: the first and the last number of the gap behind `accepted`, if there is one.
+    held: how many messages the destination holds behind the gap.
     sent: the last number that was sent.
     last: the last number of all.
     """

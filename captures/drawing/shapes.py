@@ -15,7 +15,7 @@ SVG: str = "http://www.w3.org/2000/svg"
 class SvgElement(NamedTuple):
     """One element of SVG.
 
-    inner: its text, which may come from anybody, or other shapes.
+    inner: its text, which may come from an untrusted source, or other shapes.
     """
 
     name: str
@@ -24,7 +24,7 @@ class SvgElement(NamedTuple):
 
 
 def as_svg(shape: SvgElement) -> Iterator[str]:
-    """Yield its lines; attributes and texts are escaped."""
+    """Yield a shape as lines of SVG; attributes and texts are escaped."""
     attributes = "".join(f' {name}="{text(_shown(value))}"' for name, value in shape.attributes.items())
     if isinstance(shape.inner, str):
         inner = text(shape.inner)
@@ -40,7 +40,7 @@ def document(title: str, width: int, height: int, inner: Iterable[str]) -> Itera
     """Yield the lines of an SVG file.
 
     Args:
-        title: of the picture. It is the first child because browsers and screen readers look for it there.
+        title: the picture's title. It is the first child because browsers and screen readers look for it there.
         inner: the lines of the picture.
     """
     yield f'<svg xmlns="{SVG}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
@@ -50,7 +50,7 @@ def document(title: str, width: int, height: int, inner: Iterable[str]) -> Itera
 
 
 def as_json(shape: SvgElement) -> list[Any]:
-    """Return it as `[name, attributes, inner]`."""
+    """Return a shape as `[name, attributes, inner]`."""
     inner: Any = shape.inner
     if not isinstance(inner, str):
         inner = [as_json(one) for one in inner]

@@ -37,10 +37,10 @@ CLASS_NAMES: Final = {int(each): each.name for each in MessageClass}
 
 
 class LineWriter:
-    """Makes lines; columns of names grow with the names that come.
+    """Makes lines; columns of names grow with the longest name so far.
 
     Args:
-        names: what queue managers and queues are called.
+        names: the names of queue managers and queues.
         relative_to_ns: show seconds since then instead of the time of day.
     """
 
@@ -51,7 +51,7 @@ class LineWriter:
         self._day: int | None = None
 
     def heading(self, first: Sight) -> str | None:
-        """Return the head of the columns with the date; None if it has not changed.
+        """Return the heading of the columns with the date; None if the date has not changed.
 
         Ask for it before each line: a capture may go on beyond midnight.
         """
@@ -66,7 +66,7 @@ class LineWriter:
         return f"{'#':>6}  {when:<15}  {names} {'kind':<13} {'bytes':>6}  what it says"
 
     def line(self, sight: Sight) -> str:
-        """One packet."""
+        """Return the line of one packet."""
         seen = sight.seen
         source, destination = _cut(sight.source, LONGEST_NAME), _cut(sight.destination, LONGEST_NAME)
         columns = self._columns = max(self._columns, len(source), len(destination))
@@ -93,7 +93,7 @@ def what(sight: Sight, names: Names) -> str:
 
 
 def _says_little(sight: Sight) -> bool:
-    """Whether what lacks of a packet would tell what it says."""
+    """Whether a packet with a hole lacks the part that its description needs."""
     packet = sight.seen.packet
     if isinstance(packet, EstablishConnection):
         return None in guids_of(sight.seen, packet)
@@ -163,7 +163,7 @@ def _of_message(sight: Sight, message: UserMessage, names: Names) -> Iterator[st
 
 
 def _of_session(sight: Sight, header: SessionHeader) -> str:
-    """What a session acknowledgment says: how many were received, which are saved, and how many were sent."""
+    """Describe a session acknowledgment: how many messages were received, which are saved, and how many were sent."""
     text = f"acks n{header.ack_sequence_number}"
     if sight.received is not None:
         text += f" = {sight.received}"

@@ -1,7 +1,7 @@
-"""What happened to the links and the nodes of a ladder: connections that were cut, refused or closed, and nodes that
-had none left.
+"""Events of the links and the nodes of a ladder: connections that were cut, refused or closed, and nodes that were left
+without any.
 
-That is all that is said about a node. Whether it was killed, or is slow, no capture knows.
+A capture shows no more about a node: it cannot tell if a node was killed, or is slow.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.net.turns import Turn, Turned
 
 LONGEST: int = 80
-"""How much is shown of what the frame of a capture says."""
+"""The most characters of a frame's comment that are shown."""
 
 
 class Happening(NamedTuple):
     """Something that happened to a connection, from the column that did it to the other one.
 
-    directed: whether it is known who did it. leaves: whether the first column has no connection any more.
-    is_back: that it has one again, and nothing else.
+    directed: whether it is known which end did it. leaves: whether the first column has no connection left.
+    is_back: whether this only marks that the column has a connection again.
     """
 
     time_ns: int
@@ -42,13 +42,13 @@ def happenings(
     last_ns: int | None = None,
     known: Mapping[int, tuple[int, int]] | None = None,
 ) -> list[Happening]:
-    """All of it, in the order of the capture.
+    """Return everything that happened to connections, in the order of the capture.
 
     Args:
-        ends: the columns of addresses that were seen; another port of a host is of its column, if it has but one.
-        wanted: whether one is to be drawn.
-        last_ns: after this, nothing is drawn.
-        known: the columns of connections with packets; those of which no turn tells the beginning were there before.
+        ends: the columns of known addresses; other ports of a host belong to its column, if it has only one.
+        wanted: whether to draw a turn.
+        last_ns: turns after this time are not drawn.
+        known: the columns of connections with packets; those without a turn for their beginning existed before.
     """
     columns = _AddressColumns(ends)
     live: defaultdict[int, set[int]] = defaultdict(set)
@@ -96,7 +96,7 @@ def happenings(
 
 
 class _AddressColumns:
-    """The column of an address."""
+    """Finds the column of an address."""
 
     def __init__(self, ends: Mapping[Endpoint, int]) -> None:
         self._ends = ends
@@ -105,7 +105,7 @@ class _AddressColumns:
             self._hosts[end.host].add(column)
 
     def of(self, end: Endpoint) -> int | None:
-        """None where nobody knows."""
+        """Return the column; None if it is unknown."""
         if end in self._ends:
             return self._ends[end]
         some = self._hosts.get(end.host, set())

@@ -15,18 +15,18 @@ from mqproto.captures.points import Clock, Point
 WIDTH: Final = 120
 INDENT: Final = " " * 13
 BACK_NS: Final = 1_000_000_000
-"""Frames that a card hands over late, and clocks that are put right as usual, go back by less."""
+"""Usual steps back in time are smaller: frames that a card delivers late, and corrections of clocks."""
 NOTHING: Final = "nothing is known to be lacking"
 NO_FINDING: Final = "nothing was found to be wrong"
 KINDS_SHOWN: Final = 8
-"""So many kinds of frames that were not read are named, those with most frames."""
+"""The most kinds of unread frames that are named; the most frequent ones are."""
 
 
 class PointLack(NamedTuple):
     """One kind of loss at a capture point.
 
     what: one of `loss`, `snaplen`, `one side`, `late start`, `no time`, `order`, `clock`.
-    fact: what was counted. so: what cannot be said because of it.
+    fact: the loss in numbers. so: what cannot be known because of it.
     """
 
     what: str
@@ -86,7 +86,7 @@ def lacks(point: Point) -> Iterator[PointLack]:
 
 
 def kinds(reasons: Mapping[str, int]) -> str:
-    """What frames without TCP or a Ping are: `15 frames are ESP, which is not read; 2 frames are ARP`."""
+    """Say what the frames without TCP or a Ping are: `15 frames are ESP, which is not read; 2 frames are ARP`."""
     some = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     said = [f"{counted(n, 'frame')} {'is' if n == 1 else 'are'} {what}" for what, n in some[:KINDS_SHOWN]]
     left = sum(n for _, n in some[KINDS_SHOWN:])
@@ -150,7 +150,7 @@ def _one_side(point: Point, connections: str) -> PointLack:
 
 
 def _clock(name: str, clock: Clock | None) -> Iterator[PointLack]:
-    """That all others are compared with one clock makes it right by definition."""
+    """Yield what is unknown about a point's clock; the reference clock is right by definition."""
     if clock is None:
         yield PointLack(
             "clock",
@@ -186,7 +186,7 @@ def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
     """Return the quality of a capture in lines for a terminal.
 
     Args:
-        reasons: what frames without TCP or a Ping are, at all points.
+        reasons: for all points, the frames without TCP or a Ping, counted by what they are.
     """
     left = unread(reasons)
     for point in points:
@@ -200,7 +200,7 @@ def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
 
 
 def as_json(point: Point) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the quality of one capture point for programs."""
     clock = point.clock
     return {
         "point": point.name,

@@ -1,4 +1,4 @@
-"""What a whole capture holds, counted in one pass: by kind, connection and queue, with findings and what is missing."""
+"""The content of a capture, counted in one pass: by kind, connection and queue, with findings and losses."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from mqproto.captures.points import Points
 
 NANOSECONDS: Final = 1_000_000_000
 COUNTED_LIMIT: Final = 10_000
-"""How many connections, and how many queues, are counted by themselves; the rest together."""
+"""Connections, and queues, that are counted separately; all others are counted together."""
 SHOWN_LIMIT: Final = 20
-"""How many of them are shown, those with most packets."""
+"""Connections, and queues, that are shown: those with most packets."""
 OTHERS: Final = "all others"
 
 
 @dataclass(slots=True)
 class Count:
-    """Packets of one sort, or messages for one queue."""
+    """The number of packets of one sort, or of messages for one queue, and their bytes."""
 
     packets: int = 0
     size_bytes: int = 0
 
     def add(self, size_bytes: int) -> None:
-        """Count one."""
+        """Count one packet or message."""
         self.packets += 1
         self.size_bytes += size_bytes
 
@@ -51,11 +51,11 @@ class ConnectionCount:
 
 @dataclass(slots=True)
 class Summary:
-    """All that was counted.
+    """The counts of a whole capture.
 
-    queues: the messages for each, resends and every hop included; not the acknowledgments.
+    queues: the messages for each queue, including resends and every hop, without acknowledgments.
     findings: by severity and code.
-    first_ns, last_ns: of packets.
+    first_ns, last_ns: the earliest and the latest time of a packet.
     """
 
     names: Names
@@ -90,12 +90,12 @@ class Summary:
             self.findings[finding.severity, finding.code] += 1
 
     def add_findings(self, findings: Iterable[Finding]) -> None:
-        """Count the findings of the end."""
+        """Count the findings that came at the end of the capture."""
         self.findings.update((finding.severity, finding.code) for finding in findings)
 
     @property
     def fault_count(self) -> int:
-        """How many breaches were found."""
+        """The number of breaches that were found."""
         return sum(count for (severity, _), count in self.findings.items() if severity is Severity.FAULT)
 
     def _add_to_connection(self, sight: Sight, size_bytes: int, time_ns: int) -> None:
@@ -114,7 +114,7 @@ class Summary:
         count.last_ns = time_ns
 
     def as_json(self, totals: Totals, points: Points) -> dict[str, Any]:
-        """Everything, for programs."""
+        """Return everything for programs."""
         return {
             **accounts_as_json(totals),
             "points": [quality.as_json(point) for point in points.found.values()],
@@ -150,7 +150,7 @@ class Summary:
         }
 
     def lines(self, totals: Totals, points: Points) -> Iterator[str]:
-        """Return everything for people, beginning with what the capture lacks."""
+        """Yield everything for people, beginning with what the capture lacks."""
         yield from self._times()
         yield from accounts(totals)
         yield ""
@@ -206,7 +206,7 @@ class Summary:
 
 
 def accounts_as_json(totals: Totals) -> dict[str, Any]:
-    """Where every frame and every byte went, for programs."""
+    """Return an account of every frame and every byte for programs."""
     return {
         "frames": totals.frames,
         "segment_frames": totals.segment_frames,
@@ -230,7 +230,7 @@ def accounts_as_json(totals: Totals) -> dict[str, Any]:
 
 
 def accounts(totals: Totals) -> Iterator[str]:
-    """Where every frame and every byte went."""
+    """Yield an account of every frame and every byte in lines."""
     others = sum(totals.other_frames.values())
     yield (
         f"{totals.frames:,} frames = {totals.segment_frames:,} TCP segments + {totals.ping_frames:,} Pings + "

@@ -11,11 +11,11 @@ from mqproto.captures.drawing.shapes import as_svg, document
 
 
 def svg(ladder: Ladder, label: Label, title: str) -> Iterator[str]:
-    """The lines of the file.
+    """Yield the lines of the file.
 
     Args:
-        label: what a queue manager is called, now that all is known.
-        title: above the diagram, such as the name of the capture.
+        label: returns the name of a queue manager, now that everything is known.
+        title: the text above the diagram, such as the name of the capture.
     """
     columns, rows, gone = ladder.picture(label)
     left_out = f"{ladder.left_out_count:,} packets more are not drawn" if ladder.left_out_count else ""

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers in a form that is easy to read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def duration(nanoseconds: int | None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a share, `12 %`; 0 and 100 only if it is exactly none or all."""
+    """Return a share, `12 %`; 0 and 100 only if it is exactly none or everything."""
     if not whole:
         return "–"
     percent = 100 * part / whole
@@ -38,5 +38,5 @@ def share(part: int, whole: int) -> str:
 
 
 def short(value: float) -> str:
-    """Return three digits, or all those before the point."""
+    """Return a number with three digits, or with all digits before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
