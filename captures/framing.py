@@ -17,10 +17,10 @@ class StreamCount:
     """The contents of a stream.
 
     packet_count, packet_bytes: packets framed whole, valid or not.
-    cut_count: packets whose beginning is in the capture, while something behind it is not.
-    cut_bytes: bytes of packets that began and were never whole.
+    cut_count: packets whose beginning is in the capture, but not all of the rest.
+    cut_bytes: bytes of packets that began but never became whole.
     headless_bytes: bytes of packets whose beginning the capture lacks.
-    refused_bytes: bytes from where a packet should begin, but does not, to where one does.
+    refused_bytes: bytes from a place where a packet should begin, but does not, up to the next packet.
     hidden_bytes: bytes that the capture cut from frames, and that belong to no packet whose head it has.
     resumed_count: how often reading continued after such bytes, at a packet's head.
     is_msmq: it held a packet, or used TCP port 1801. All bytes of other streams are skipped.
@@ -45,8 +45,8 @@ class StreamCount:
 class Mark(NamedTuple):
     """Where a packet began.
 
-    position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes count.
-    time_ns, frame, offset: of the chunk with this byte.
+    position: the place of its first byte in its stream, from the first captured byte on; missing bytes count.
+    time_ns, frame, offset: as in the chunk with this byte.
     """
 
     position: int = 0
@@ -58,9 +58,9 @@ class Mark(NamedTuple):
 class Loss(NamedTuple):
     """The bytes missing from a packet and right before it.
 
-    missing_bytes, skipped_bytes: right before it: not in the capture; not of any packet.
+    missing_bytes, skipped_bytes: right before it: bytes not in the capture; bytes that belong to no packet.
     snapped_bytes: of the bytes missing before it, or at its cut, those that the capture cut from a frame.
-    cut_bytes: size of the packet behind its beginning, if only that is read; 0 if it is whole.
+    cut_bytes: size of the rest of the packet, if only its beginning is read; 0 if it is whole.
     """
 
     missing_bytes: int = 0
@@ -70,10 +70,10 @@ class Loss(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """Perhaps a packet: its head is inside a chunk, and it ends beyond that. It is one if another packet follows.
+    """A possible packet: its head is inside a chunk, and it ends behind that. It is a packet if another follows it.
 
-    began: where it begins. size_bytes: of the whole. data: its bytes so far, and those of the head behind it.
-    ended: the chunk that it ended in, without its bytes, and the place behind it; None before that.
+    began: where it begins. size_bytes: its whole size. data: its bytes so far, and those of the next packet's head.
+    ended: the chunk that it ended in, without the bytes, and the place behind the packet; None until it has ended.
     """
 
     began: Mark
@@ -85,8 +85,8 @@ class Guess(NamedTuple):
 class Framed(NamedTuple):
     """A whole packet, the beginning of one with a hole, or bytes that begin no packet.
 
-    data: the whole packet; or what comes before its hole; or the first 16 of the bytes that begin no packet.
-    ended: the chunk that it ended in, or that told about its hole.
+    data: the whole packet; or the bytes before its hole; or the first 16 of the bytes that begin no packet.
+    ended: the chunk that it ended in, or that revealed its hole.
     fault: why the bytes begin no packet.
     """
 
@@ -98,10 +98,10 @@ class Framed(NamedTuple):
 
 
 class Framing:
-    """Cuts the bytes of one stream into packets, and finds its way back after a loss.
+    """Cuts the bytes of one stream into packets, and finds packets again after a loss.
 
     Args:
-        in_step: the first byte begins a packet, as it does after a SYN.
+        in_step: whether the first byte begins a packet, as it does after a SYN.
     """
 
     def __init__(self, stream: Stream, in_step: bool) -> None:
@@ -119,7 +119,7 @@ class Framing:
 
     @property
     def in_step(self) -> bool:
-        """Whether a packet begins with the next byte, unless that is missing."""
+        """Whether a packet begins with the next byte, unless that byte is missing."""
         return self._buffer is not None and not self._buffer.pending_bytes and not self._rest_bytes
 
     @property
@@ -129,12 +129,12 @@ class Framing:
 
     @property
     def guesses(self) -> bool:
-        """While lost: whether the next chunk may prove that earlier bytes are a packet."""
+        """While lost: whether the next chunk may prove that earlier bytes form a packet."""
         return self._guess is not None
 
     @property
     def lost(self) -> bool:
-        """Whether the next packet begins where `found_in` says for a chunk, whatever comes before."""
+        """Whether the next packet begins where `found_in` finds one in a chunk, whatever comes before."""
         return self._buffer is None and not self._rest_bytes
 
     @property
@@ -188,7 +188,7 @@ class Framing:
         return self._cut(self._buffer, chunk, data[start:])
 
     def _prove(self, guess: Guess, chunk: Chunk, data: bytes) -> list[Framed] | None:
-        """Return the guessed packet and those behind it, if another begins where it ends; None if none does here."""
+        """Return the guessed packet and those behind it, if another begins where it ends; None if that is not shown."""
         left_bytes = max(0, guess.size_bytes - len(guess.data))
         begun = bytes(guess.data[guess.size_bytes :])
         if not begins_packet((begun + data[left_bytes : left_bytes + HEAD_BYTES])[:HEAD_BYTES]):
@@ -206,7 +206,7 @@ class Framing:
         return packets + self._cut(self._buffer, chunk, data[left_bytes:])
 
     def _go_on_lost(self, chunk: Chunk, data: bytes) -> None:
-        """Take a chunk without a packet: an earlier guess may still be one, or another that begins here."""
+        """Take a chunk without a proven packet: an earlier guess may still be one, or another may begin here."""
         guess = self._guess
         if guess is not None and len(guess.data) + len(data) < guess.size_bytes + HEAD_BYTES:
             ended = guess.ended
@@ -234,13 +234,13 @@ class Framing:
         return here, Mark(position, chunk.time_ns, chunk.frame, chunk.offset)
 
     def _give_up_guess(self) -> None:
-        """Give up the guess: it is not a packet, or cannot be proved."""
+        """Give up the guess: it is not a packet, or this cannot be proved."""
         if self._guess is not None:
             self._skip(len(self._guess.data))
             self._guess = None
 
     def _begun(self, chunk: Chunk, snapped_bytes: int) -> list[Framed]:
-        """Return the beginning of a packet with a hole next, if that is at least its head."""
+        """Return the beginning of a packet before a hole, if the beginning has at least the packet's head."""
         if self._buffer is None or not self.has_head:
             return []
         self.seen.cut_count += 1
@@ -254,22 +254,22 @@ class Framing:
         return [Framed(self._buffer.pending, self._mark, chunk, loss)]
 
     def found_in(self, data: bytes) -> int | None:
-        """While lost, return where in a chunk the way is found again.
+        """While lost, return where in a chunk a packet begins; None if none is found.
 
-        That is at its first byte if this begins a packet's head, or inside it, by `chain_in`. Streams other than
-        MSMQ's are not searched. A later chunk may prove what `head_in` finds in this one.
+        A packet begins at the first byte if the chunk begins with a head, or inside the chunk, by `chain_in`. Only
+        MSMQ's streams are searched. A later chunk may prove a head that `head_in` finds in this one.
         """
         if begins_packet(data):
             return 0
         return chain_in(data) if self.seen.is_msmq else None
 
     def miss(self, missing_bytes: int, snapped_bytes: int = 0) -> None:
-        """Skip bytes that the capture lacks; the packet that they belong to is lost, or the place in the stream.
+        """Skip bytes that the capture lacks. Their packet is lost; or it is unknown where the next packet begins.
 
-        Bytes of a packet whose beginning is there are counted with that packet.
+        Missing bytes of a packet whose beginning was captured are counted with that packet.
 
         Args:
-            snapped_bytes: those that the capture cut from frames.
+            snapped_bytes: how many of them the capture cut from frames.
         """
         self._give_up_guess()
         self.position += missing_bytes
@@ -310,7 +310,7 @@ class Framing:
         return self.seen
 
     def _found(self) -> PacketBuffer:
-        """Note that the way is found again."""
+        """Note that the beginning of a packet is found again."""
         self._refused = False
         seen = self.seen
         begun = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes
@@ -344,7 +344,7 @@ class Framing:
         return packets
 
     def _refuse(self, fault: WireFormatError, begun_bytes: int, left: bytes, chunk: Chunk) -> list[Framed]:
-        """Refuse bytes that begin no packet. On another port, before any packet, they only show it is not MSMQ."""
+        """Refuse bytes that begin no packet. On another port, before any packet, the stream is just not MSMQ's."""
         self._buffer = None
         self._refused = True
         head = (self._head if begun_bytes else b"") + left

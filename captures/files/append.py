@@ -1,4 +1,4 @@
-"""A pcapng file that grows turn by turn and stays whole however a turn ends.  draft-ietf-opsawg-pcapng
+"""A pcapng file that grows with each writer, and stays whole however a writer ends.  draft-ietf-opsawg-pcapng
 
 Its writer may be killed, or the disk may fill up. Only whole blocks are flushed, and the next writer continues
 behind them with its own section: pcapng files may be joined end to end, and readers take them as one.

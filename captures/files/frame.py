@@ -20,7 +20,7 @@ class CaptureError(MqprotoError, ValueError):
 
     Args:
         where: the file, or the stream inside it.
-        offset: of the first wrong byte, counted from the first byte of `where`; in a compressed file
+        offset: the place of the first wrong byte, counted from the first byte of `where`; in a compressed file
             counted in the unpacked data.
         reason: what is wrong there, in words.
     """
@@ -39,8 +39,8 @@ class Interface(NamedTuple):
     """Where frames were captured.
 
     number: counted from 0 over the whole file.
-    link_type: what the frames begin with, one of the LINKTYPE values that tcpdump.org lists.
-    options: as stored in the file, the name among them.
+    link_type: the kind of header that frames begin with, one of the LINKTYPE values that tcpdump.org lists.
+    options: as stored in the file, including the name.
     """
 
     number: int = 0
@@ -55,11 +55,11 @@ ONLY_INTERFACE: Final = Interface()
 class Frame(NamedTuple):
     """One frame as it crossed the wire.
 
-    time_ns: since 1970, UTC; 0 where the file does not say.
-    data: from the first byte of the link's header on.
+        time_ns: since 1970, UTC; 0 if the file does not contain it.
+        data: the frame's bytes, beginning with the link's header.
     missing_bytes: how many bytes at the end of the frame the capture left out.
     number: counted from 1 in the order of the file, as Wireshark's frame.number; 0 if not from a file.
-    offset: of the frame's record or block in the file.
+    offset: the place of the frame's record or block in the file.
     options: as stored in the file, without the comment.
     """
 
@@ -74,5 +74,5 @@ class Frame(NamedTuple):
 
     @property
     def link_type(self) -> int:
-        """What `data` begins with."""
+        """The kind of header that `data` begins with."""
         return self.interface.link_type

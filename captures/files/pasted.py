@@ -4,14 +4,14 @@ hex             Wireshark's hex stream, xxd -p, .NET's BitConverter; blanks, com
                 ignored
 hex dump        xxd, hexdump, hexdump -C, od, PowerShell's Format-Hex, Wireshark, tcpdump -X, debuggers: lines with an
                 offset or an address, mostly with letters at their end. Several dumps may follow each other, each
-                from 0 on; in Wireshark's Follow TCP Stream the indented lines are the other side's.
-array           of C, C#, Java or Go, as Wireshark and xxd -i write it: the values between braces
-numbers         a list in other brackets or in none: PowerShell, Go, Rust, JSON; decimal, from -128 on, or with 0x
-escaped string  of C or Python: "\x10\xc0\x0b\0LIOR"
+                beginning at 0; Wireshark's Follow TCP Stream indents the lines of the other side.
+array           C, C#, Java or Go, as Wireshark and xxd -i write it: the values between braces
+numbers         a list in other brackets or without any: PowerShell, Go, Rust, JSON; decimal from -128 up, or 0x
+escaped string  C or Python: "\x10\xc0\x0b\0LIOR"
 Base64          with line breaks or without
 
-Every packet has control characters. Text has none but white space, which tells it apart. Digits do not tell their
-base: the first reading that has a packet is right.
+Raw packets contain control characters, and text contains only white space of these, which tells the two apart. The
+base of digits is not evident: the first reading that contains a packet counts.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ _STRING: Final = re.compile(r"\\.|[\"'\\]|[^\\\"']+")
 _ESCAPES: Final = {**dict(zip("abtnvfr", range(7, 14), strict=True)), "\\": 92, "'": 39, '"': 34}
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}(?:\r?\n[A-Za-z0-9+/_-]+={0,2})*")
 _LINE_LIMIT: Final = 500_000
-"""More lines than a dump of the largest packet has."""
+"""A dump of the largest packet has fewer lines than this."""
 _LINE_GROUPS: Final = 64
-"""More groups than a line of any dump has."""
+"""A line of any dump has fewer groups than this."""
 _LINE_REST: Final = 4_096
-"""More characters than any dump has after an offset."""
+"""A dump has fewer characters than this after an offset."""
 _PIECE: Final = 1 << 16
 _SHORTEST_LIST: Final = 8
 """This many numbers make a list: they hold the version and signature of a packet."""
 _USUAL_BYTES: Final = 16
-"""Assumed bytes of a line if nothing tells their number."""
+"""The number of bytes assumed for a line if nothing shows it."""
 
 
 def read_pasted(data: bytes, where: str) -> list[bytes]:
@@ -125,7 +125,7 @@ def _text_of(data: bytes) -> str | None:
 
 
 def _pieces(text: str, border: re.Pattern[str]) -> Iterator[str]:
-    """Yield the text in pieces, each cut before a border: one substitution over all takes far more memory."""
+    """Yield the text in pieces, each cut before a border: one substitution over the whole takes far more memory."""
     at = 0
     while at < len(text):
         found = border.search(text, at + _PIECE)
@@ -153,7 +153,7 @@ def _hex(text: str, where: str) -> bytes | None:
 class _Line:
     """One line of a dump: its offset as written, and the rest of the line.
 
-    indent: what comes before the offset.
+    indent: the text before the offset.
     repeated: whether a * came before this line: the previous line repeats up to here.
     """
 
@@ -166,7 +166,7 @@ class _Line:
     repeated: bool
 
     def groups(self) -> list[tuple[bytes, str]]:
-        """Return each group of digits as bytes, with the text behind it. Some may be letters that look like digits."""
+        """Return each group of digits as bytes, with the text behind it. Some groups may be letters that look so."""
         found: list[tuple[bytes, str]] = []
         at = 0
         while len(found) < _LINE_GROUPS and (group := _GROUP.match(self.rest, at)):
@@ -181,7 +181,7 @@ class _Line:
         """Return its bytes: `size` of them if known, otherwise as many as its letters show.
 
         Args:
-            swapped: the tool shows numbers of 16 bits or more, in little-endian order.
+            swapped: whether the tool shows numbers of 16 bits or more, in little-endian order.
         """
         groups = self.groups()
         whole = b"".join(data[:: -1 if swapped else 1] for data, _ in groups)
@@ -204,7 +204,7 @@ class _Line:
         return says_something and other.has_letters(swapped=swapped) and not self.has_letters(swapped=swapped)
 
     def _lettered(self, groups: list[tuple[bytes, str]], whole: bytes) -> int:
-        """Return its number of bytes by its letters; 0 if these say nothing."""
+        """Return the line's number of bytes, as its letters show it; 0 if they do not."""
         size = len(whole)
         for data, behind in reversed(groups):
             if (letters := behind.strip()) and _says(letters, whole[:size]):
@@ -213,7 +213,7 @@ class _Line:
         return 0
 
     def _usual(self, groups: list[tuple[bytes, str]]) -> int:
-        """Return its number of bytes where nothing tells."""
+        """Return the likely number of bytes if nothing else shows it."""
         sizes = [*accumulate(len(data) for data, _ in groups)]
         if not sizes or not groups[-1][1].strip():
             return sizes[-1] if sizes else 0
@@ -258,7 +258,7 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text one by one: a list of all could be large."""
+    """Yield the lines of a text one by one: a list of all lines could be large."""
     at, number = 0, 1
     while at < len(text):
         end = text.find("\n", at)
@@ -394,7 +394,7 @@ def _numbers(text: str, where: str) -> bytes | None:
 
 
 def _number(item: str) -> int | None:
-    """Return the byte that a number means, with a sign as in Java; None if it is not a byte."""
+    """Return the byte that a number stands for, with a sign as in Java; None if it is not a byte."""
     found = _BYTE.fullmatch(item)
     if found is None:
         return None
@@ -466,7 +466,7 @@ def _quoted(line: str) -> str:
 
 
 def _base64(text: str, where: str) -> bytes | None:
-    """Return what the text decodes to if it begins a packet or a Ping: much other text could be Base64."""
+    """Return the bytes that the text decodes to if they begin a packet or a Ping: much other text could be Base64."""
     text = text.strip().strip("\"';")
     if not _BASE64.fullmatch(text):
         return None

@@ -33,7 +33,7 @@ ZSTANDARD_HEAD_BYTES: Final = 18
 """The head of a frame has at most this many bytes.  [RFC 8878] 3.1.1.1"""
 
 TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
-"""By the number at the start of a pcap file, read in the file's byte order."""
+"""The ticks per second, by the number at the start of a pcap file, read in the file's byte order."""
 FILE_HEADER: Final = "IHHiIII"
 FILE_HEADER_BYTES: Final = struct.calcsize("=" + FILE_HEADER)
 RECORD_HEADER: Final = "IIII"
@@ -88,11 +88,11 @@ _TAR_AT: Final = 257
 _TRACE_HEAD: Final = re.compile(rb".{72}\x02\x00[\x01\x02]\xc0", re.DOTALL)
 """A buffer of an ETL file begins with its own 72 bytes; in the first buffer the head of the trace follows."""
 HEAD_BYTES: Final = _TAR_AT + 5
-"""This many bytes tell all of these apart."""
+"""Enough bytes to tell all of these apart."""
 
 
 def foreign(head: bytes) -> str | None:
-    """Name the unreadable kind of file that begins so, and what to do: `a ZIP archive: ...`; None if unknown."""
+    """Name the unreadable kind of file that has this head, and what to do: `a ZIP archive: ...`; None if unknown."""
     if _TRACE_HEAD.match(head):
         return "an event trace of Windows (ETL): etl2pcapng IN OUT makes a capture of it"
     if head[_TAR_AT:HEAD_BYTES] == b"ustar":
@@ -113,7 +113,7 @@ def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
 
 
 def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
-    """Yield every frame of a capture in its order; it need not be seekable.
+    """Yield every frame of a capture in its order; the file need not be seekable.
 
     One record is held at a time, so memory does not grow with the file.
 
@@ -218,7 +218,7 @@ def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
 
 
 def _ticks_per_second(order: str, magic: bytes) -> int:
-    """Return how a pcap file that begins so counts time; 0 if none begins so."""
+    """Return the ticks per second of a pcap file with this beginning; 0 if no pcap file has it."""
     return TICKS_PER_SECOND.get(struct.unpack(order + "I", magic)[0], 0) if len(magic) == 4 else 0
 
 
@@ -227,12 +227,12 @@ def read_records(
 ) -> Iterator[Frame]:
     """Yield the frames of a pcap file.
 
-    Only its own head says where a record ends. So if no head follows a frame, the bytes of this frame may be the
-    damaged ones, and it is left out.
+    Only a record's own head states where the record ends. So if no head follows a frame, the bytes of this frame may be
+    damaged, and the frame is left out.
 
     Args:
-        file: positioned at a record, which is at `offset` of the file.
-        section: what the head of the file says.
+    file: positioned at a record, which is at `offset` of the file.
+    section: the content of the file's head.
 
     Raises:
         CaptureError: at the first damage.
@@ -283,7 +283,7 @@ def why_no_head(head: bytes, order: str) -> str:
 class _Unpacked(io.RawIOBase):
     """Unpacks, and reports damaged packing as a CaptureError at the last good byte.
 
-    Data that grows EXPANSION times, and beyond EXPANDED_BYTES, is not read to its end.
+    Data that unpacks to over EXPANSION times its size and over EXPANDED_BYTES is not read to its end.
 
     advice: how to read it anyway, appended to the reason.
     """
@@ -324,7 +324,7 @@ class PcapWriter:
 
     Args:
         file: stays open; the caller flushes it.
-        link_type: what every frame begins with.
+        link_type: the kind of header that every frame begins with.
         byte_order: "<" or ">".
         ticks_per_second: 1,000,000,000 or 1,000,000; times are cut to it.
 

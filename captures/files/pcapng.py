@@ -57,7 +57,7 @@ class PcapngWriter:
     Args:
         file: stays open, and is flushed by `flush` and at the end of a `with`.
         ticks_per_second: 1,000,000,000 or 1,000,000; times are cut to it.
-        comment: about the whole capture.
+        comment: a text about the whole capture.
         interface: the name that Wireshark shows for frames without an interface; or the first interface.
 
     Raises:
@@ -168,7 +168,7 @@ class Source(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The declarations of a file so far, which a reader needs to begin in the middle.
+    """The declarations of a file so far; a reader needs them to begin in the middle.
 
     order: the byte order, as struct writes it.
     sources: the interfaces that the section has described so far.
@@ -186,7 +186,7 @@ BEGINNING: Final = Section()
 
 
 class PcapngReader:
-    """Reads block by block, and remembers where each began.
+    """Reads block by block, and remembers where each block began.
 
     Args:
         file: as in `read_pcapng`; `take_block` needs it seekable.
@@ -195,7 +195,7 @@ class PcapngReader:
 
     Attributes:
         order: the byte order of the section, as struct writes it.
-        continued: for an interface's number, the interface of an earlier section that it continues.
+        continued: by the number of an interface, the interface of an earlier section that it continues.
     """
 
     def __init__(self, file: BinaryIO, where: str = "capture", section: Section = BEGINNING) -> None:
@@ -414,7 +414,7 @@ class PcapngReader:
             start += 4 + length + -length % 4
 
     def _error(self, offset: int, reason: str) -> CaptureError:
-        """Return damage at `offset` of the current block."""
+        """Return an error for damage at `offset` of the current block."""
         return CaptureError(self._where, self._block_start + offset, reason)
 
 
@@ -424,7 +424,7 @@ def _block(kind: int, body: bytes) -> bytes:
 
 
 def _option(code: int, value: bytes) -> bytes:
-    """Return one option, or nothing for an empty value."""
+    """Return one option as bytes; nothing for an empty value."""
     if len(value) > 0xFFFF:
         raise UsageError(f"a comment or name of {len(value)} bytes: at most 65535 fit")
     return struct.pack("<HH", code, len(value)) + value + _padding(len(value)) if value else b""

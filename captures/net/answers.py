@@ -10,7 +10,7 @@ from mqproto.captures.net.tcp import ACK, FIN, PROTOCOL_TCP, SYN, Endpoint, Segm
 from mqproto.captures.net.tunnels import datagram_in
 
 Place = tuple[Endpoint, Endpoint, int]
-"""Source, destination and a sequence number."""
+"""Source, destination and a sequence number of the source."""
 
 
 def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
@@ -22,13 +22,13 @@ def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
 
 
 def sum_of(frame: Frame) -> bool | None:
-    """Whether the checksum of the segment in a frame fits, as `sum_fits`; None without a whole segment."""
+    """Whether the checksum of the segment in a frame fits, as in `sum_fits`; None without a whole segment."""
     datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, IpReader())
     return None if isinstance(datagram, str) or datagram.protocol != PROTOCOL_TCP else sum_fits(datagram)
 
 
 class Answers:
-    """The times at which a capture shows bytes sent and bytes acknowledged."""
+    """The times at which a capture shows that bytes were sent, and that they were acknowledged."""
 
     def __init__(self, frames: Iterable[Frame]) -> None:
         self._sent: dict[Place, int] = {}
@@ -48,7 +48,7 @@ class Answers:
                 self._acknowledged.setdefault(place, frame.time_ns)
 
     def ahead_ns(self, other: Answers) -> int:
-        """Return the least by which another capture's clock is ahead of this one's; below 0 if it is behind.
+        """Return how far another capture's clock is ahead of this one's at least; below 0 if it is behind.
 
         It is 0 if the bounds allow that, otherwise halfway between the bounds.
         """
@@ -61,6 +61,6 @@ class Answers:
         return 0 if least is None else max(0, -least)
 
     def _bound_ns(self, other: Answers) -> int | None:
-        """Return the least time from bytes sent here to their acknowledgment there, by the two clocks."""
+        """Return the least time from sending bytes here to acknowledging them there, by the two clocks."""
         both = self._sent.keys() & other._acknowledged.keys()
         return min((other._acknowledged[place] - self._sent[place] for place in both), default=None)

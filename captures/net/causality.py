@@ -2,18 +2,18 @@
 
 TCP's acknowledgment numbers are the clock of a connection: the sender of a segment with number K had received all of
 the other side's bytes before K. So its bytes are handed out behind those bytes, whatever the order of frames in a
-capture. The rules of sessions can then judge packets in the order in which they come.
+capture. The rules of sessions can then judge packets in the order in which they are handed out.
 
 Each side first puts its own bytes in order (direction.py); then they wait in its queue (sender.py). A queue
-advances if its first chunk acknowledges nothing still to come; if both can, the chunk that was caught first goes.
-Normally a chunk does not wait, and both queues are empty after each segment. Otherwise one of these holds:
+advances if its first chunk acknowledges only bytes that have come; if both can, the chunk caught first goes.
+Normally a chunk does not wait, and both queues are empty after each segment. Otherwise there are these cases:
 
-* One queue waits for bytes of the other side that have not come. Either they are late, or the capture lacks them. They
-  are late by a few frames, so they are given up PATIENCE_COUNT segments later, or when WAITING_LIMIT_BYTES or
+* One queue waits for bytes of the other side that have not come. They are late, or the capture lacks them. Late bytes
+  come within a few frames, so they are given up PATIENCE_COUNT segments later, or when WAITING_LIMIT_BYTES or
   WAITING_LIMIT_COUNT chunks wait. If two interfaces whose clocks differ caught the sides *apart*, one side may come
   much later than the other, and only the WAITING limits count.
-  With the bytes, the hole before them in the other side is given up. If bytes behind the hole have come, they come
-  first, and tell about it. Otherwise the chunk goes out *ahead*: its sender had bytes that the capture has not shown.
+  When these bytes are given up, so is the other side's hole. If bytes behind the hole have come, they go out first,
+  and report it. Otherwise the chunk goes out *ahead*: its sender had bytes that the capture has not shown.
 * Nothing at all has come from the other side since. Then that side is *absent*: it is not in the capture, or no longer.
   Everything goes out ahead without waiting until the other side is seen again. So a one-sided capture waits
   briefly, and then costs no more than any other.
@@ -38,7 +38,7 @@ from mqproto.captures.net.sender import Lag, Sender
 from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 PATIENCE_COUNT: Final = LATER_COUNT
-"""This many segments of a connection may come before one that was sent before them."""
+"""A connection's segment may be captured after this many segments that were sent later."""
 WAITING_LIMIT_BYTES: Final = 4 << 20
 """Bytes that may wait in a queue for bytes of the other side."""
 WAITING_LIMIT_COUNT: Final = 8_192
@@ -111,7 +111,7 @@ class View:
         return other.queue_up(self._count, one.segment_count) or new
 
     def _released(self, *, all_of_it: bool = False) -> Iterator[Arrival]:
-        """Yield what need not wait, or not any longer."""
+        """Yield the bytes that need not wait, or no longer."""
         one, other = self.senders
         while one.queue or other.queue:
             choices = [

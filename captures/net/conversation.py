@@ -1,7 +1,7 @@
 """Byte streams as frames of a TCP connection, so Wireshark can follow a run that was never sniffed.
 
-A node or a link proxy knows who opened a connection, which bytes went which way, and how it ended. The rest is
-made up here, as a network without loss or delay would have shown it: handshake, cutting, acknowledgments.
+A node or a link proxy knows who opened a connection, which bytes went which way, and how it ended. This module adds
+the rest, as a network without loss or delay would have shown it: handshake, segments, acknowledgments.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Side(enum.Enum):
 
 
 class Segments:
-    """The segments of one connection. A segment acknowledges what the caller said has arrived at its sender.
+    """The segments of one connection. A segment acknowledges the bytes that its sender has, as the caller reported.
 
     Use this if you know when things arrive; TcpConversation is easier if everything arrives at once.
 
@@ -110,7 +110,7 @@ class Segments:
         half.identification = (half.identification + count) % 2**16
 
     def arrive(self, receiver: Side, count: int | None = None) -> None:
-        """Note that `count` more of the other side's bytes have arrived; without it, all that it sent."""
+        """Note that `count` more of the other side's bytes have arrived; by default, all bytes that it sent."""
         half, other = self._halves[receiver], self._halves[receiver.other]
         if count is None:
             half.received_sequence = other.next_sequence
@@ -195,7 +195,7 @@ class TcpConversation:
 
 
 class _Half:
-    """What one side has sent and received."""
+    """The bytes that one side has sent and received."""
 
     def __init__(self, endpoint: Endpoint, sequence: int, received_sequence: int) -> None:
         if not 0 <= sequence < 2**32:

@@ -1,8 +1,8 @@
 """One side's segments on their way into the bytes that it sent.  [RFC 9293] 3.4, 3.10.7.4
 
-Segments are put in order and repeated bytes are dropped. Bytes that the capture never saw are left out. So are those
-that it cut from a frame: they will not come, so nothing waits for them. All of this is counted, as are repetitions that
-contradict the first copy.
+Segments are put in order, and repeated bytes are dropped. Bytes that the capture never saw are left out, and so are
+bytes that it cut from a frame: they will not come, so nothing waits for them. All of this is counted, and so are
+repetitions that contradict the first copy.
 
 A hole is given up by amount, never by time: when too much waits behind it; or when the other side has acknowledged it,
 so it is not sent again, and LATER_COUNT segments from behind it have come. `causality.py`, which puts both
@@ -22,14 +22,14 @@ from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, Contradiction, Held, R
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 EARLY_LIMIT_BYTES: Final = 1 << 20
-"""Early bytes wait for those before them. When this many wait, those before them are not coming."""
+"""Early bytes wait for the bytes before them. When this many wait, the earlier bytes are given up."""
 PIECE_LIMIT_COUNT: Final = 1_024
 """Early pieces that may wait, so that segments of one byte cost no more than others."""
 LATER_COUNT: Final = 64
-"""This many later segments may overtake one in a capture. After more, it lacks bytes that were acknowledged."""
+"""This many later segments may overtake one in a capture. After more, the capture lacks the acknowledged bytes."""
 OPENING_LIMIT_BYTES: Final = 1 << 16
-"""The window of a SYN is not wider. So at most this many bytes can overtake a late SYN, and its stream may begin at
-most this far behind it."""
+"""The widest window of a SYN. So at most this many bytes can overtake a late SYN, and its stream may begin at most this
+far behind it."""
 
 
 CONFLICT_LIMIT: Final = 8
@@ -81,22 +81,22 @@ class Stream:
     """What one side of one connection sent, as seen at one interface.
 
     connection: counted from 0 in the order of first frames, as Wireshark's tcp.stream.
-    from_start: the capture has the SYN or the answer to it, and had it before any bytes, so the first chunk begins the
-        stream (if no bytes are missing before it).
-    opened: whether this side opened the connection, as told by the SYN or the answer to it; None if the connection
-        begins with neither.
-    sent_bytes: the stream's bytes in all, gaps counted, once it has ended: by its FIN, or by its RST with an ACK,
-        which is behind all that was sent [RFC 9293] 3.10.5. None without either.
+        from_start: whether the capture has the SYN or the answer to it, before any bytes, so the first chunk begins the
+            stream (if no bytes are missing before it).
+        opened: whether this side opened the connection, as shown by the SYN or the answer to it; None if the connection
+            begins with neither.
+        sent_bytes: the stream's bytes in all, with gaps, once it has ended: by its FIN, or by its RST with an ACK,
+            which comes after everything that was sent [RFC 9293] 3.10.5. None without either.
     came_bytes: how many of them can have reached the other side. If that side reset the connection, it had no more
         than its RST acknowledges; None if unknown.
     data_bytes: how many could be read, without repetitions and gaps.
     gap_count, missing_bytes: the gaps, and the bytes, that were sent but the capture lacks.
     snapped_bytes: those of missing_bytes that the capture's snapshot length cut from frames. They are not gaps.
     retransmission_count: segments with bytes that had been there before.
-    conflict_count: those of them with a different byte somewhere. What was read first stands. `conflicts` has the
-        first CONFLICT_LIMIT of them.
-    early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
-    keep_alive_count: repetitions of the last byte to ask whether anybody is there; its value means nothing.
+        conflict_count: repetitions with a different byte somewhere. The first copy counts. `conflicts` has the first
+            CONFLICT_LIMIT of them.
+        early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
+        keep_alive_count: repetitions of the last byte to check that the other side is alive; its value means nothing.
     opposite: the stream of the other side; None for a stream by itself.
     """
 
@@ -153,7 +153,7 @@ class InPlace(NamedTuple):
     """A chunk at its position among those of its side.
 
     start: the position of its first byte.
-    needs: the acknowledgment number of its segment; None if that had none.
+    needs: the acknowledgment number of its segment; None if the segment had none.
     """
 
     start: int
@@ -187,8 +187,8 @@ class Direction:
     def begins_anew(self, segment: Segment) -> bool:
         """Whether a segment belongs to another connection.
 
-        A SYN with the number of ours repeats it. If we began without one, a SYN right before our start only comes late;
-        so does one shortly before it, because the capture lacks what is between.
+        A SYN with our SYN's number repeats ours. If we began without a SYN, a SYN right before our start is only late;
+        so is a SYN shortly before it, because the capture lacks the bytes between them.
         """
         if self._next is None:
             return False
@@ -197,7 +197,7 @@ class Direction:
         return bool(segment.payload) and abs(self._distance(segment.sequence_number)) > JUMP_LIMIT_BYTES
 
     def take(self, segment: Segment, frame: Frame) -> None:
-        """Add what one segment brings."""
+        """Add the content of one segment."""
         start = segment.sequence_number
         if segment.flags & SYN:
             start += 1
@@ -219,7 +219,7 @@ class Direction:
         """Note that the receiver has everything before this number.
 
         Args:
-            first: it answers our SYN, so the stream begins here.
+            first: whether it answers our SYN, so the stream begins here.
         """
         if first and (self._next is None or self._is_begun_by((number - 1) % 2**32)):
             self._begin(number)
@@ -242,17 +242,17 @@ class Direction:
 
     @property
     def due(self) -> int | None:
-        """The position of the byte that is due; None if nothing was seen of the stream."""
+        """The position of the next expected byte; None if nothing was seen of the stream."""
         return self._next
 
     @property
     def read_to(self) -> int | None:
-        """The number up to which all was read, including a FIN; None if nothing was seen of the stream."""
+        """The number up to which everything was read, including a FIN; None if nothing was seen of the stream."""
         return self._next if self._next is None or self._next != self._finish else self._next + 1
 
     @property
     def has_hole(self) -> bool:
-        """Whether bytes wait for those before them."""
+        """Whether bytes wait for earlier bytes."""
         return bool(self._early)
 
     def in_place(self) -> list[InPlace]:
@@ -295,7 +295,7 @@ class Direction:
                 stream.came_bytes = came_bytes
 
     def _behind(self, number: int | None) -> int | None:
-        """Return how far a sequence number lies behind what was read; None if it is not of this connection."""
+        """Return how far a sequence number is behind the bytes read so far; None if it is not of this connection."""
         if number is None or self._next is None:
             return None
         distance = self._distance(number)
@@ -303,7 +303,7 @@ class Direction:
 
     @property
     def _lacking_bytes(self) -> int:
-        """How many bytes at the end were sent but are missing, by all that is known."""
+        """How many bytes at the end were sent but are missing, as far as is known."""
         if self._next is not None and self._finish is not None:
             return self._finish - self._next
         known = self._next if self._next is not None else self._base
@@ -344,7 +344,7 @@ class Direction:
         return not lost_bytes or (lost_bytes > 0 and is_near)
 
     def _distance(self, number: int) -> int:
-        """Return how far a sequence number lies behind what is due; below 0 for an earlier one."""
+        """Return how far a sequence number is behind the next expected byte; below 0 for an earlier one."""
         assert self._next is not None
         return signed(number - self._next)
 
@@ -404,7 +404,7 @@ class Direction:
             missing_bytes = 0
 
     def _put(self, data: bytes, needs: int | None, chunk: Chunk, frame: Frame) -> None:
-        """Put a chunk in the next place. What the capture cut from its frame will not come."""
+        """Put a chunk in the next place. Bytes that the capture cut from its frame will not come."""
         assert self._next is not None
         self._in_place.append(InPlace(self._next, needs, chunk))
         self._recent.add(self._next, data, frame)
@@ -430,7 +430,7 @@ class Direction:
 
 
 class Early(NamedTuple):
-    """Payload at its position; the lowest comes first, and among equal ones the first to arrive."""
+    """Payload at its position; the lowest position comes first, and among equal ones the payload that arrived first."""
 
     position: int
     order: int

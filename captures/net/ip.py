@@ -22,13 +22,13 @@ MAX_EXTENSIONS: Final = 16
 
 DAMAGED_IP: Final = "damaged IP, which is not read"
 FRAGMENT_OF_IP: Final = "fragments of IP"
-"""Returned instead of a datagram."""
+"""The text that is returned instead of a datagram."""
 
 MAX_PACKET_BYTES: Final = 65_535
 MAX_FRAGMENT_COUNT: Final = 256
-"""Nobody cuts a packet into more fragments; each is compared with the others."""
+"""A packet is never cut into more fragments in good faith; each is compared with the others."""
 MAX_PARTIAL_COUNT: Final = 256
-"""Packets that may wait for fragments; beyond it the oldest is given up."""
+"""Packets that may wait for fragments; beyond this, the oldest is given up."""
 
 
 Key = tuple[bytes, bytes, int, int, str]
@@ -54,7 +54,7 @@ class Fragment(NamedTuple):
     """One fragment of a packet.
 
     key: source, destination, protocol, identification and zone, which all fragments of one packet share.
-    offset: of its first byte in the packet's payload.
+    offset: the place of its first byte in the packet's payload.
     more: whether another fragment follows it.
     missing_bytes: as in a Datagram.
     """
@@ -92,7 +92,7 @@ class IpReader:
         return len(self._partial)
 
     def read(self, frame: bytes, start: int, missing_bytes: int = 0, zone: str = "") -> Datagram | str:
-        """Return the datagram that begins at `start`; a text if it is damaged, or not whole yet.
+        """Return the datagram that begins at `start`; a text saying why not if it is damaged, or not whole yet.
 
         Args:
             missing_bytes: how many bytes at the end of the frame the capture left out.
@@ -159,7 +159,7 @@ class IpReader:
     def add(self, fragment: Fragment) -> Datagram | None:
         """Return the datagram, if this was its last missing fragment.
 
-        An overlap voids the whole packet, as in [RFC 5722]: nobody sends one in good faith.
+        An overlap voids the whole packet, as in [RFC 5722]: nobody sends overlapping fragments in good faith.
         """
         key, offset, more, payload, missing_bytes = fragment
         partial = self._partial.get(key)

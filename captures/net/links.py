@@ -32,7 +32,7 @@ _half = struct.Struct("!H")
 
 
 def ip_start(link_type: int, frame: bytes) -> int | None:
-    """Return where the IP packet begins in a frame; None without one, or if the link layer is not known."""
+    """Return where the IP packet begins in a frame; None if there is none, or if the link layer is unknown."""
     find = _STARTS.get(link_type)
     found = find(frame) if find is not None else None
     if found is None or found[0] not in IP_TYPES or found[1] >= len(frame):
@@ -41,7 +41,7 @@ def ip_start(link_type: int, frame: bytes) -> int | None:
 
 
 def held(link_type: int, frame: bytes) -> Held | None:
-    """Return what a frame holds; None if it ends too early, or if the link layer is not known."""
+    """Return the content of a frame; None if the frame ends too early, or if the link layer is unknown."""
     find = _STARTS.get(link_type)
     return find(frame) if find is not None else None
 
@@ -93,4 +93,4 @@ _STARTS: Final[dict[int, Callable[[bytes], Held | None]]] = {
     **dict.fromkeys(RAW, _raw),
 }
 KNOWN: Final = frozenset(_STARTS)
-"""The link layers that are read; net/tunnels.py has some more."""
+"""The link layers that are read; net/tunnels.py reads more."""

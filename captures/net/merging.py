@@ -1,9 +1,9 @@
 """Several captures of the same traffic as one: the halves of a TAP in two files, or two capture points.
 
-Frames come in the order of their times, each interface with its own number. Clocks may be apart. Acknowledgments of
-bytes cross the wire after the bytes, so at one place they bound how far its clock is ahead of the other's.
-Bounds from both sides give this within a round trip. It decides the order of frames and nothing else: their
-times stay as they are, except that those of halves of a TAP are corrected when they are read (taps.py).
+Frames come in the order of their times, each interface with its own number. Clocks may differ. An acknowledgment
+crosses the wire after its bytes, so bytes seen at one place and acknowledged at another limit how far one clock is
+ahead of the other. Limits from both sides give the difference within a round trip. It decides only the order of
+frames: their times stay as they are, except that taps.py corrects those of halves of a TAP as they are read.
 
 Files that one sniffer wrote one after another are one capture: connections continue from one into the next.
 """
@@ -23,7 +23,7 @@ from mqproto.captures.files.series import order_in_series, series_name
 from mqproto.captures.net.answers import Answers
 
 LOOK_COUNT: Final = 8_192
-"""Frames of each capture that are compared with those of the first."""
+"""Frames of each capture that are compared with the first capture's."""
 
 
 def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, Iterator[Frame]]]:
@@ -41,7 +41,7 @@ def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, I
 
 
 def _in_succession(files: Sequence[tuple[str, Iterator[Frame]]]) -> Iterator[Frame]:
-    """Yield the frames of one file after another. Damage in one file ends only that one; it is raised at the end."""
+    """Yield the frames of one file after another. Damage ends only its own file; it is raised at the end."""
     damages: list[CaptureError | OSError] = []
     begun = []
     for path, frames in files:

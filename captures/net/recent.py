@@ -1,9 +1,9 @@
 """The latest bytes of a stream, to compare repetitions; the latest frames of a capture, to find damage.
 
-TCP resends what arrived damaged, and a capture has both copies. What was read from the first cannot be taken back; so
-frames wait for some others before they are read, and a damaged copy of an intact one is passed over, as its receiver
-did. Frames are not judged by other frames. Checksums are computed only where they decide something: between copies
-that differ, and before anybody is accused.
+TCP resends segments that arrived damaged, and a capture has both copies. Bytes once read cannot be taken back. So
+frames wait for some later frames before they are read, and a damaged copy of an intact frame is passed over, as its
+receiver did. Checksums are computed only where they decide something: between copies that differ, and before a
+fault is reported.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from mqproto.captures.net.tcp import Endpoint, Segment
 JUMP_LIMIT_BYTES: Final = 1 << 28
 """No window is that wide: a segment this far from what is due belongs to another connection between the same ports."""
 COMPARED_BYTES: Final = 1 << 16
-"""Bytes kept of what was read."""
+"""Bytes already read that are kept."""
 COMPARED_COUNT: Final = 1_024
-"""Pieces kept of what was read."""
+"""Pieces already read that are kept."""
 PIECE_COST_BYTES: Final = 200
 """The cost of keeping a piece, besides its bytes."""
 AHEAD_COUNT: Final = 32
-"""Another copy may come this many frames later."""
+"""A second copy may come this many frames later."""
 
 KEPT_COUNT: Final = 128
-"""Frames kept, to be checked before they accuse anybody."""
+"""Frames kept, to be checked before a fault is reported."""
 LONGEST_BYTES: Final = 9_216
 """Longer frames never crossed a wire: a network card has joined them, and their checksums say nothing."""
 NEAR_COUNT: Final = 8
-"""A fault rests on this many packets of a connection, the last being the one that shows it: they are compared."""
+"""A fault rests on this many packets of a connection, up to the packet that shows it; their frames are checked."""
 SAMPLE_COUNT: Final = 16
 """Frames of one sender whose checksums are tried."""
 WAYS_LIMIT: Final = 1 << 16
-"""Directions whose progress is remembered."""
+"""Directions of connections whose progress is remembered."""
 
 Caught = tuple[Frame, Segment]
 
@@ -47,9 +47,9 @@ Caught = tuple[Frame, Segment]
 class Contradiction(NamedTuple):
     """Two frames with different bytes for the same place of a stream.
 
-    first: the frame that was captured first, whose bytes are read; but if it is damaged and the other one came soon,
-        the other's bytes are read.
-    damaged: the frame whose checksum does not fit, while the other's does; 0 if checksums do not decide it.
+    first: the frame that was captured first, whose bytes are read; but if it is damaged and the second came soon, the
+        second frame's bytes are read.
+    damaged: the number of the frame whose checksum alone does not fit; 0 if checksums do not decide it.
     """
 
     first: int
@@ -66,7 +66,7 @@ class Contradiction(NamedTuple):
 
 @dataclass(slots=True)
 class Held:
-    """Bytes held by all directions together."""
+    """The number of bytes that all directions hold together."""
 
     total_bytes: int = 0
 
@@ -75,7 +75,7 @@ class Recent:
     """The last pieces of a stream, each with its position, up to a limit.
 
     Args:
-        held: what all directions together hold; pieces kept here count.
+        held: the bytes that all directions hold together, including the pieces kept here.
     """
 
     def __init__(self, held: Held) -> None:
@@ -114,7 +114,7 @@ class Recent:
         return position
 
     def contradicted_by(self, position: int, data: bytes) -> Frame | None:
-        """Return the frame from which other bytes were read there; None if none is known."""
+        """Return the frame from which other bytes were read at this position; None if none is known."""
         for at, known, frame in reversed(self._pieces):
             if at + len(known) <= position:
                 break
@@ -123,7 +123,7 @@ class Recent:
         return None
 
     def forget(self, before: int | None = None) -> None:
-        """Keep nothing, or only what frames from this number on brought."""
+        """Keep nothing, or only the bytes of frames from this number on."""
         while self._pieces and (before is None or self._pieces[0][2].number < before):
             self._drop_oldest()
 
@@ -206,7 +206,7 @@ def is_damaged(kept: Iterable[Frame], first: int, last: int, source: Endpoint) -
     Args:
         kept: the last KEPT_COUNT frames in order, without those longer than LONGEST_BYTES.
         first, last: the numbers of the frames with the packet's first and last bytes.
-        source: of the packet. With only one frame, it need not be the frame's source.
+        source: the packet's source. With only one frame, it need not be the frame's source.
     """
     frames = list(kept)
     begin = bisect_left(frames, first, key=_number)
@@ -225,7 +225,7 @@ def _number(frame: Frame) -> int:
 
 
 def _is_offloaded(host: str, frame: Frame, before: Sequence[Frame]) -> bool:
-    """Whether most sums of a host do not fit: its card fills them in, or joins what has come."""
+    """Whether most checksums of a host do not fit: its card fills them in, or joins the segments that it receives."""
     wrong = count = 0
     for other in reversed(before):
         segment = segment_in(other, IpReader()) if other.interface.number == frame.interface.number else None

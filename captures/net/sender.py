@@ -1,4 +1,4 @@
-"""One end of a connection at one interface: its bytes, and those that wait for bytes that they acknowledge."""
+"""One end of a connection at one interface: its bytes, and the chunks that wait for bytes that they acknowledge."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Lag(IntEnum):
 
     NONE = 0
     SKIPPED = 1
-    """Some will not come, and the bytes behind the gap have not told so yet."""
+    """Some of these bytes will not come, and the bytes behind the gap have not reported it yet."""
     LACKING = 2
 
 
 class Waiting(NamedTuple):
-    """A chunk in its place, and what it waits for.
+    """A chunk in its place, and the bytes that it waits for.
 
     start, needs: as in mqproto.captures.net.direction.InPlace.
     came, other_came: how many segments of both sides, and of the other side, had come with it.
@@ -36,12 +36,12 @@ class Waiting(NamedTuple):
 
 
 class Sender(Direction):
-    """A direction whose chunks wait for what they acknowledge.
+    """A direction whose chunks wait for the bytes that they acknowledge.
 
     Attributes:
         segment_count: how many of its segments have come.
-        absent: it has shown nothing for so long, though its bytes were acknowledged, that nothing waits for it until
-            it is seen again.
+        absent: whether nothing waits for it until it is seen again, because it has not been seen for a long time,
+            though its bytes were acknowledged.
         queue: the waiting chunks, in order; they have `queue_bytes`.
     """
 
@@ -83,7 +83,7 @@ class Sender(Direction):
         return Arrival(self.stream, chunk._replace(ahead=True) if ahead else chunk)
 
     def lag(self, needs: int | None) -> Lag:
-        """Return the number of missing bytes before the other side's acknowledgment number."""
+        """Return how much the capture has shown of the bytes before this acknowledgment number."""
         if needs is None:
             return Lag.NONE
         if self.absent:
@@ -106,7 +106,7 @@ class Sender(Direction):
 
     @property
     def waits(self) -> bool:
-        """Whether bytes wait for others."""
+        """Whether chunks wait for bytes of the other side."""
         return bool(self.queue) or self.has_hole
 
     # Many segments at once
@@ -141,9 +141,9 @@ class Sender(Direction):
         self._base, self._acknowledged = base, acknowledged
 
     def goes_on(self, sequence_number: int | None) -> bool:
-        """Whether payload with this number is exactly the next; for None, whether the next number is known.
+        """Whether payload with this sequence number continues exactly; for None, whether the next number is known.
 
-        Nothing may be waiting.
+        The caller makes sure that nothing is waiting.
         """
         if self._next is None:
             return False

@@ -20,9 +20,9 @@ from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
 HELD_LIMIT_BYTES: Final = 64 << 20
-"""Bytes that all connections together may hold; beyond it, the one that was silent longest gives up its part."""
+"""Bytes that all connections together may hold; beyond this, the longest silent connection gives up its part."""
 CONNECTION_LIMIT: Final = 16_384
-"""Connections followed at a time; beyond it, the one that was silent longest is given up."""
+"""Connections followed at a time; beyond this, the longest silent connection is given up."""
 
 
 Ends = tuple[Endpoint, Endpoint]
@@ -34,9 +34,9 @@ def ends_of(one: Endpoint, other: Endpoint) -> Ends:
 
 
 def beginning_in(caught: Sequence[Caught]) -> int:
-    """Return the place where the side of the first segment begins: 0, or that of a later segment which it overtook.
+    """Return the place of the segment with which the first one's side begins: 0, or a later one that it overtook.
 
-    That is its SYN, a bare acknowledgment, or the bytes right before. Others may be retransmissions.
+    Such a segment is its SYN, a bare acknowledgment, or the bytes right before. Others may be retransmissions.
     """
     frame, first = caught[0]
     earlier: list[tuple[int, int, Segment]] = []
@@ -61,8 +61,8 @@ def beginning_in(caught: Sequence[Caught]) -> int:
 class Reassembler:
     """Takes segments as they were captured; returns bytes in order.
 
-    A connection is known by its two ends, and each interface that saw it has its own streams: traffic
-    captured at two places is counted at each.
+    A connection is known by its two ends, and each interface that saw it has separate streams: traffic captured at two
+    places is counted at each of them.
 
     Args:
         connection_limit: how many connections are followed at a time.
@@ -144,7 +144,7 @@ class Connection:
         apart: whether two interfaces may have caught one direction each.
 
     Attributes:
-        waiting: in a range, its segments from one on that may have overtaken others.
+        waiting: in part of a capture, its segments that may have overtaken others, from the first such one on.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Connection:
         return self.view(frame.interface).feed(segment, frame)
 
     def contradict(self, damaged: Frame, whole: Frame, source: Endpoint) -> None:
-        """Note that another frame has an intact copy of a damaged frame of this side."""
+        """Note that a damaged frame from this source has an intact copy in another frame."""
         stream = self.view(damaged.interface).pair(source)[0].stream
         stream.contradict(*sorted((damaged, whole), key=lambda each: each.number))
 
@@ -214,13 +214,13 @@ class Connection:
         return [arrival for view in self._views.values() for arrival in view.let_go()]
 
     def forget(self, before: int) -> None:
-        """Compare repetitions only with frames from this number on."""
+        """Return one interface's view of the connection; a new one if the interface saw nothing so far."""
         for sender in self._senders:
             sender.forget(before)
 
     @property
     def streams(self) -> list[Stream]:
-        """Two for each interface that saw it."""
+        """The streams, two for each interface that saw the connection."""
         return [sender.stream for sender in self._senders]
 
     @property
