@@ -44,14 +44,14 @@ END_LIMIT: Final = 2 * CONNECTION_LIMIT
 """Sides of connections whose sent bytes are remembered."""
 
 CONFLICT_LIMIT: Final = 1_024
-"""Contradictions whose frames are reported."""
+"""Contradicting frames that are reported."""
 NUMBER_DIGITS: Final = 20
 """More digits than a frame's number has."""
 _NUMBER: Final = re.compile(r"\d+")
 
 DAMAGED_TCP: Final = "TCP, damaged or cut off" + NOT_READ
 UDP: Final = "UDP to other ports" + NOT_READ
-"""The other contents of frames, besides those named by mqproto.captures.net.tunnels."""
+"""A name for frames, in addition to those in mqproto.captures.net.tunnels."""
 
 
 class SeenPacket:
@@ -60,23 +60,23 @@ class SeenPacket:
     Attributes:
         number: counted from 1 in the order in which packets could be read whole.
         frame, first_frame: the numbers of the frames that ended and that began it.
-        file_offset: of the record of the frame that began it, in the unpacked file.
+        file_offset: the place of the record of the frame that began it, in the unpacked file.
         time_ns: since 1970, UTC; when its last byte could be read. `began_ns` is for its first byte.
         connection: counted from 0, as Wireshark's tcp.stream; -1 for a Ping.
-        interface: where it was seen; in a TAP, with one for each direction, or in a bond, the first of them.
-        position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes
+        interface: where it was seen; for a TAP, with an interface for each direction, or a bond, the first interface.
+        position: the place of its first byte in its stream, counted from the first captured byte; missing bytes
             count.
-        data: the whole packet, its SessionHeader included; or what comes before its hole; or, for bytes that
+        data: the whole packet, its SessionHeader included; or the bytes before its hole; or, for bytes that
             begin no packet, up to the first 16.
         cut_bytes: size of the packet behind `data`, its SessionHeader included; 0 if it is whole.
         missing_bytes: how many bytes right before it the capture lacks, besides those of a packet with a hole.
         snapped_bytes: of the bytes missing before it, and in its own hole, those that the capture's snapshot length
             cut from frames.
         skipped_bytes: how many bytes right before it belong to no readable packet.
-        ahead: its sender may have had bytes of the other side that the capture has not shown before it: it says
-            nothing about what the other side had done by then.
+        ahead: whether its sender may have received bytes of the other side that the capture does not show before it.
+            Then it proves nothing about what the other side had sent by then.
         opened: whether its sender opened the connection, as in mqproto.captures.net.direction.Stream.
-        reader: the one that has read it, and knows whether its frames, and those of packets before it, are damaged.
+        reader: the PacketReader that read it, which knows if its frames, and those of packets before it, are damaged.
         framed: False if `data` begins no packet, so that the start of the next one is unknown.
     """
 
@@ -152,14 +152,14 @@ class SeenPacket:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the packet; for bytes that begin none, how many are shown."""
+        """The size of the packet; for bytes that begin no packet, the number of bytes shown."""
         return len(self.data) + self.cut_bytes
 
     @property
     def packet(self) -> Packet | Ping | None:
-        """The record, decoded on first use; None if the bytes form none, and `fault` says why.
+        """The decoded record, made on first use; None if the bytes are not a packet, and `fault` says why.
 
-        For a packet with a hole, what `decode_beginning` makes of its beginning; None if that is too little.
+        For a packet with a hole, the result of `decode_beginning`; None if too little of it is there.
         """
         if self.cut_bytes:
             if self._packet is None:
@@ -180,7 +180,7 @@ class SeenPacket:
 
     @property
     def is_ping(self) -> bool:
-        """Whether it came in a UDP datagram.  [MS-MQQB] 2.2.7"""
+        """Whether the packet came in a UDP datagram.  [MS-MQQB] 2.2.7"""
         return self.connection < 0
 
     def __repr__(self) -> str:
@@ -213,14 +213,14 @@ class Totals:
     other_frames: by reason, frames that hold neither a TCP segment nor a Ping.
     cut_frames: frames that the capture cut short.
     untimed_frames: frames without a time.
-    packets: all framed packets, and Pings; `faults` of them, or of bytes that begin none, are malformed.
+    packets: all framed packets, and Pings. faults: how many of them, or of places without a packet, are malformed.
     cut_packets: packets whose beginning alone is known, because the capture lacks something behind it.
     missing_bytes, gap_count, and the other counts of a stream: their sums.
     hidden_bytes: bytes of cut frames that belong to no packet whose head is in the capture.
     other_bytes: bytes of connections that have nothing to do with MSMQ.
     given_up_connections: connections that were forgotten because too many were open at a time.
-    conflicts: frames that differ for the same place, each with the code of a finding: from MSMQ's streams, at
-        most CONFLICT_LIMIT of them.
+        conflicts: texts about frames that differ for the same place, each with the code of a finding: only from MSMQ's
+            streams, at most CONFLICT_LIMIT of them.
     """
 
     frames: int = 0
@@ -285,7 +285,7 @@ class Totals:
             self._contradict(seen.stream.said_of_conflicts())
 
     def _contradict(self, said: Iterable[tuple[str, str]]) -> None:
-        """Add contradictions sorted by ends and frames, whichever stream has ended first."""
+        """Add contradictions, sorted by ends and frames, so that it does not matter which stream ended first."""
         every = sorted(
             (*self.conflicts, *said),
             key=lambda each: _NUMBER.sub(lambda found: found[0].zfill(NUMBER_DIGITS), each[1]),
@@ -293,7 +293,7 @@ class Totals:
         self.conflicts = every[:CONFLICT_LIMIT]
 
     def add(self, other: Totals) -> None:
-        """Add what was found elsewhere in the same capture."""
+        """Add the account of another part of the same capture."""
         for name in (each.name for each in fields(self)):
             ours, theirs = getattr(self, name), getattr(other, name)
             if name == "conflicts":
@@ -306,9 +306,9 @@ class Totals:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no packet is known to be missing: only bytes of packets whose heads are there.
+        """Whether no packet is known to be missing: at most, packets whose heads are there lack bytes.
 
-        Bytes that begin no packet hide none: their receiver closes the session.  [MS-MQQB] 3.1.5.1
+        Bytes that begin no packet do not hide a packet: their receiver closes the session.  [MS-MQQB] 3.1.5.1
         """
         return not (self.missing_bytes > self.snapped_bytes or self.hidden_bytes or self.headless_bytes)
 
@@ -325,7 +325,7 @@ class Totals:
 
 
 def read_packets(path: str | os.PathLike[str]) -> Iterator[SeenPacket]:
-    """Yield every packet in the capture file at `path`, in the order in which they could be read.
+    """Yield every packet in the capture file at `path`, in the order in which the packets could be read whole.
 
     Raises:
         CaptureError: the file is damaged; the packets before the damage have been yielded.
@@ -335,26 +335,26 @@ def read_packets(path: str | os.PathLike[str]) -> Iterator[SeenPacket]:
 
 
 class PacketReader:
-    """Takes frames, yields packets, once.
+    """Takes frames and yields packets; it can be iterated once.
 
-    MSMQ is looked for on every port: a stream has it if its first bytes, or the first bytes of a later segment, are
-    the head of a packet. If a packet has a gap in its middle, its beginning is read; a gap that swallows a head costs
-    everything until a segment begins with a head, or has one inside that others follow to its end.
+    MSMQ is looked for on every port: a stream carries it if its first bytes, or the first bytes of a later segment, are
+    the head of a packet. If a packet has a gap in its middle, its beginning is read. After a gap that swallows a head,
+    nothing is read until a segment begins with a head, or has heads inside that follow one another to its end.
 
-    Interfaces that have one part each, as in a TAP or a bond, are read as one. A connection that appears again behind
-    address translation is read as the first one.
+    Interfaces that each have one part of the traffic, as in a TAP or a bond, are read as one. A connection that appears
+    again behind address translation is read as the first connection.
 
     A damaged capture raises its CaptureError at the end, after all packets before the damage.
 
     Args:
         turns: collects where connections begin and end; None if not needed.
-        ahead: frames to wait before reading one, because an intact copy of it may come; 0 to read each at once.
+        ahead: frames to wait before a frame is read, because an intact copy of it may come; 0 to read each at once.
 
     Attributes:
-        totals, points: what was read, in all and by capture point; complete once everything has been read.
-        ends: how much sides of connections have sent in all, and how much of that can have arrived, if the capture
-            tells: for the last END_LIMIT that have ended. Nearly all end with the capture.
-        translations: connections that are other connections, translated.
+        totals, points: the counts, in all and by capture point; complete once everything has been read.
+        ends: how much sides of connections sent in all, and how much of that can have arrived, if the capture
+            shows it: for the last END_LIMIT sides that ended. Nearly all end with the capture.
+        translations: connections that are other connections behind address translation.
     """
 
     def __init__(self, frames: Iterable[Frame], turns: Turns | None = None, ahead: int = AHEAD_COUNT) -> None:
@@ -411,7 +411,7 @@ class PacketReader:
             raise damage
 
     def _looked_at(self) -> Iterator[Frame]:
-        """Yield all frames, once it is known which interfaces are halves of a TAP."""
+        """Yield all frames, once it is decided which interfaces are halves of a TAP."""
         frames, taps = iter(self._frames), Taps()
         damage: CaptureError | OSError | None = None
         try:
@@ -434,7 +434,7 @@ class PacketReader:
         return packet
 
     def _meet(self, frame: Frame) -> None:
-        """Let a frame wait for others that may be intact copies, or show that its connection is another."""
+        """Let a frame wait: later frames may be intact copies, or show that its connection is a translated one."""
         self.points.frame(frame)
         self.totals.see(frame.time_ns)
         content = content_of(frame, self._ip)
@@ -456,7 +456,7 @@ class PacketReader:
         return self._halves[number].interface.number if number in self._halves else number
 
     def _overtaken(self, frame: Frame, content: Segment) -> list[SeenPacket]:
-        """Return what is read before the first segment of a side, because that has overtaken it."""
+        """Return the packets in segments that the first segment of a side has overtaken; they are read before it."""
         caught = [
             (other._replace(interface=other.interface._replace(number=self._place_of(other))), segment)
             for other, segment in ((frame, content), *self._waiting)
@@ -550,7 +550,7 @@ def _seen(stream: Stream, framed: Framed, *, ahead: bool) -> SeenPacket:
 
 
 def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
-    """Return the segment or Ping that a frame holds or completes; else what it is, as in `Totals.other_frames`."""
+    """Return the segment or Ping that a frame holds or completes; otherwise a key of `Totals.other_frames`."""
     datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, ip)
     if isinstance(datagram, str):
         return datagram

@@ -25,14 +25,14 @@ _HEAD: Final = re.compile(rb"\x10.{3}LIOR", re.DOTALL)
 class Part:
     """Bytes of one side that belong together, from the beginning of a packet.
 
-    places: for each of its runs, the offset in `data` and the offset in the pasted bytes.
+    places: for each run of bytes, the offset in `data` and the offset in the pasted bytes.
     """
 
     data: bytearray = field(default_factory=bytearray)
     places: list[tuple[int, int]] = field(default_factory=list)
 
     def place(self, offset: int) -> int:
-        """Return where one of its bytes is in the pasted bytes."""
+        """Return where the byte at `offset` is in the pasted bytes."""
         begins, at = next(each for each in reversed(self.places) if each[0] <= offset)
         return at + offset - begins
 
@@ -82,7 +82,7 @@ def is_head(data: bytes) -> bool:
 
 
 def take_apart(dumps: Sequence[bytes]) -> Pasted:
-    """Return the MSMQ bytes in pasted dumps: the payloads of frames, all else as it is."""
+    """Return the MSMQ bytes in pasted dumps: the payloads of frames, and other dumps unchanged."""
     pasted = Pasted()
     has_headers = bool(dumps) and not is_head(dumps[0])
     if has_headers:
@@ -99,7 +99,7 @@ def take_apart(dumps: Sequence[bytes]) -> Pasted:
 def _take_frames(pasted: Pasted, dumps: Sequence[bytes]) -> None:
     """Take the payloads of frames, each direction of each connection by itself.
 
-    A frame that was copied twice, or sent again, is shown twice: people paste both on purpose.
+    A frame that was copied twice, or sent again, is shown twice: people paste both copies on purpose.
     """
     ip = IpReader()
     expected: dict[tuple[Endpoint, Endpoint], int] = {}

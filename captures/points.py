@@ -1,7 +1,7 @@
 """Counts the content and the losses of each capture point while its frames and streams are read.
 
-A capture point is an interface of a capture. Each count here is a fact about the capture; the conclusions that it
-rules out are in `mqproto.captures.decode.views.quality`.
+A capture point is an interface of a capture. Each count here is a fact about the capture;
+`mqproto.captures.decode.views.quality` explains which conclusions it rules out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.framing import StreamCount
 
 POINTS_LIMIT: Final = 256
-"""Points told apart: more than anybody has, but a file may name more."""
+"""Capture points that are told apart: more than anybody has, but a file may name more."""
 OTHERS: Final = "all other interfaces"
 
 
@@ -22,10 +22,10 @@ OTHERS: Final = "all other interfaces"
 class Clock:
     """How far the clock of a capture point is ahead of another's.
 
-    reference: the other point; or the point itself, if all others are compared with it.
-    uncertainty_ns: how far off that may be; None if both saw packets of one direction only.
-    drift_ppb: how much faster it runs, in billionths; None if unknown.
-    packets: how many both saw.
+    reference: the name of the other point; or of the point itself, if all others are compared with it.
+    uncertainty_ns: how far off the difference may be; None if both saw packets of one direction only.
+    drift_ppb: how much faster the clock runs, in billionths; None if unknown.
+    packets: how many packets both points saw.
     """
 
     reference: str
@@ -39,16 +39,16 @@ class Clock:
 class Point:
     """One capture point. Only MSMQ's connections count.
 
-    cut_frames: those that the capture cut short. snaplen: how much it kept of the largest of them; 0 if unknown.
+    cut_frames: frames that the capture cut short. snaplen: how much it kept of the largest of them; 0 if unknown.
     back_ns: the greatest step back in time from one frame to a later one.
-    connections: those with a byte here, captured or missing. lossy: those of them with bytes missing.
-    headless: connections whose beginning it lacks, in a direction of which it has or lacks bytes.
-    one_sided: those with bytes of one direction only. halves: those of them whose other direction another point has.
-    open: those that were not seen to end.
-    missing_bytes, gaps: sent, but not in the capture. snapped_bytes: those of missing_bytes that the capture cut
-        from frames. unread_bytes: captured, but of packets that are not whole.
-    cut_packets: packets of which only the beginning is read.
-    by_file: whether frames are counted by file, together with other points' frames in it.
+        connections: connections with a byte here, captured or missing. lossy: how many of these lack bytes.
+        headless: connections without their beginning, in a direction of which bytes were captured or are missing.
+        one_sided: connections with bytes of one direction only. halves: those whose other direction another point has.
+        open: connections whose end was not seen.
+        missing_bytes, gaps: sent, but not in the capture. snapped_bytes: how many of missing_bytes the capture cut
+            from frames. unread_bytes: captured bytes of packets that are not whole.
+        cut_packets: packets whose beginning alone is read.
+        by_file: whether frames are counted by file, together with other points' frames in the same file.
     compared: whether there is another point to compare clocks with.
     ahead_ns: for a half of a TAP, how far its clock is ahead of the other half's. Its times are corrected by that.
     """
@@ -81,8 +81,8 @@ class Point:
 class PointDirection:
     """One direction of a connection at one point.
 
-    client: whether it comes from the end that all sides of the connection take for its client: two sides of one
-        connection with the same flag are the same direction.
+    client: whether it comes from the end that counts as the connection's client. Two sides of one connection with the
+        same flag are the same direction.
     """
 
     point: str
@@ -104,7 +104,7 @@ class Points:
     found: dict[str, Point] = field(default_factory=dict)
 
     def of(self, name: str) -> Point:
-        """Return a point, new if necessary; beyond the limit, the point that stands for all others."""
+        """Return a point, new if necessary; beyond the limit, the point that is shared by all others."""
         point = self.found.get(name)
         if point is None:
             if len(self.found) >= POINTS_LIMIT:
@@ -115,7 +115,7 @@ class Points:
         return point
 
     def connection(self, sides: Sequence[PointDirection]) -> None:
-        """Count a connection of MSMQ: everything that any point saw of it."""
+        """Count a connection of MSMQ, with the sides that each point saw of it."""
         seen = [side for side in sides if side.data_bytes or side.missing_bytes]
         everywhere = {side.client for side in seen if side.data_bytes}
         for name in dict.fromkeys(side.point for side in seen):
@@ -141,7 +141,7 @@ class Points:
 
 
 class PointCounter:
-    """Points of one capture, as it is read."""
+    """Counts the points of one capture while it is read."""
 
     def __init__(self) -> None:
         self.points = Points()

@@ -9,7 +9,7 @@ import threading
 
 
 def begin() -> None:
-    """Start a process of a pool: Ctrl-C is its parent's business, and it ends when its parent does."""
+    """Start a process of a pool: it leaves Ctrl-C to its parent, and ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="the end of its parent", daemon=True).start()
 

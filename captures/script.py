@@ -1,7 +1,7 @@
 """A captured conversation as a script for one side: its packets, their times, and the answers.
 
-`survey` counts who sent what on each connection, `choose` picks a side of one conversation, and `read_script` reads
-that side's part. Nothing here is adapted to another peer; `simulator/replay` does that.
+`survey` counts the messages of each side on each connection, `choose` picks a side of one conversation, and
+`read_script` reads that side's part. Nothing here is adapted to another peer; `simulator/replay` does that.
 
 A script is held in memory, and is refused beyond 256 MiB of packets: replay one connection of such a capture.
 """
@@ -58,14 +58,14 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of one side: for the number of each of its connections, which side it is there."""
+    """One side's part of a conversation: for the number of each of its connections, which side it is there."""
 
     sides: dict[int, Side]
     connections: tuple[Connection, ...]
 
     @property
     def message_count(self) -> int:
-        """How many messages it has, without acknowledgments; a message sent twice counts twice."""
+        """How many messages the part has, without acknowledgments; a message sent twice counts twice."""
         return sum(each.message_counts[self.sides[each.number]] for each in self.connections)
 
     @property
@@ -85,10 +85,10 @@ class Part:
 class Step:
     """One packet that our side sent.
 
-    data: as it was on the wire, a SessionHeader included.
+    data: the bytes on the wire, a SessionHeader included.
     heard: how many packets the other side had sent before it on the connection.
-    heard_messages: how many messages, without acknowledgments, it had sent before in all.
-    message: its number as a message; None for packets of the session and for acknowledgments.
+    heard_messages: how many messages, without acknowledgments, the other side had sent before it in all.
+    message: the number of its message; None for packets of the session and for acknowledgments.
     """
 
     frame: int
@@ -129,10 +129,10 @@ class Script:
     """One side's part.
 
     messages: in the order in which they were first sent; `answers` uses the same numbers.
-    own_manager, peer_manager: the queue managers that presented themselves; None without a handshake
-        or a message that tells.
+    own_manager, peer_manager: the queue managers of both sides; None if neither a handshake nor a
+        message shows them.
     heard_message_count: how many messages the other side sent, each counted once.
-    left_out: what could not be used, in words.
+    left_out: the things that could not be used, in words.
     """
 
     part: Part
@@ -178,11 +178,11 @@ def choose(connections: list[Connection], side: str = "", only: int | None = Non
     """Return one side's part of a conversation, which is all connections between two hosts.
 
     Args:
-        side: `client`, `server`, or the HOST or HOST:PORT of a side; otherwise the side that sent most messages.
+        side: `client`, `server`, or the HOST or HOST:PORT of a side; if empty, the side that sent most messages.
         only: the number of one connection; all others are ignored.
 
     Raises:
-        UsageError: there is no such side or connection; the text says what there is.
+        UsageError: there is no such side or connection; the text lists those that exist.
     """
     if only is not None:
         chosen = [each for each in connections if each.number == only]
@@ -215,23 +215,23 @@ def _parts(connections: list[Connection], side: str) -> Iterator[Part]:
 
 
 def _side_at(connection: Connection, side: Side, host: str) -> Side:
-    """Return the side at this host; if both are, the side that is asked for."""
+    """Return the side at this host; if both sides are there, the side that was asked for."""
     if connection.client.host == connection.server.host:
         return side
     return Side.CLIENT if connection.client.host == host else Side.SERVER
 
 
 def spellings(connection: Connection, side: Side) -> tuple[str, ...]:
-    """Return all names of one side of a connection; an empty name means any."""
+    """Return all names of one side of a connection; an empty name matches any side."""
     end = connection.end(side)
     return "", side.value, end.host, str(end)
 
 
 def read_script(packets: Iterable[SeenPacket], part: Part) -> Script:
-    """Return what the side sent, and the answers to it.
+    """Return the packets of one side, and the answers to them.
 
     Raises:
-        UsageError: it has more than 256 MiB.
+        UsageError: the packets have more than 256 MiB.
     """
     return _Reader(part).read(packets)
 
@@ -287,7 +287,7 @@ class _Reader:
         return script
 
     def _see_manager(self, packet: Packet, side: Side, *, ours: bool) -> None:
-        """Learn who the two are: from a handshake, or else from a message that was not forwarded."""
+        """Learn the queue managers of the two sides from a handshake, or else from a message that was not forwarded."""
         if isinstance(packet, EstablishConnection):
             # A request may have a null ServerGuid, so each side's own word counts: the request's for the
             # client, the answer's for the server.
@@ -361,5 +361,5 @@ def _whose(ours: bool) -> str:
 
 
 def is_message(packet: object) -> bool:
-    """Whether a packet is a UserMessage that does not answer another: only these are played."""
+    """Whether a packet is a UserMessage that does not answer another: only such messages are played."""
     return isinstance(packet, UserMessage) and not is_answer(packet)

@@ -33,17 +33,17 @@ from mqproto.captures.pipeline.tables.tables import Tables, is_there
 SPECIAL: Final = re.compile(r"[\\*?\[\]{}]")
 """Characters with a meaning in the names of files that Spark reads."""
 _temporary: Final[list[tempfile.TemporaryDirectory[str]]] = []
-"""Folders of tables that nobody has named; they are deleted when this process ends."""
+"""Temporary folders for tables if the caller named none; they are deleted when this process ends."""
 
 
 def read(spark: SparkSession, *paths: str, tables: str | None = None, run: int | None = None) -> Analysis:
-    """Return the tables of captures; nothing is read before one is asked for.
+    """Return the tables of captures; nothing is read before a table is used.
 
     Args:
         paths: captures, folders, patterns and URIs; or a folder of tables, as `mqproto analyse` makes them.
-        tables: a folder or URI for the tables of captures, which all machines reach. Captures that are in them already
-            stay there, and are not read again. By default tables are temporary files of this machine.
-        run: of tables: the number of an earlier run.
+        tables: a folder or URI for the tables of captures that all machines can reach. Captures that are already in
+            them stay there, and are not read again. By default, tables are temporary files of this machine.
+        run: the number of an earlier run in `tables`.
     """
     return Analysis(spark, paths, tables, run)
 
@@ -52,11 +52,11 @@ def read(spark: SparkSession, *paths: str, tables: str | None = None, run: int |
 class Analysis:
     """Tables by name, each a DataFrame: packets, sessions, sequences, histories, findings, and others.
 
-    The first that is asked for has all of them made, by Spark; a DataFrame then reads what was made. There is a warning
-    for each capture that cannot be read, or not to its end.
+    The first use of a table makes Spark write all of them; the DataFrames then read these. There is a warning for each
+    capture that cannot be read, or not to its end.
 
     Raises:
-        UsageError: there is no capture; a run is named, but no tables; or nobody said where a cluster makes them.
+        UsageError: there is no capture; a run is named without tables; or no folder is named for a cluster's tables.
     """
 
     _spark: SparkSession

@@ -1,15 +1,15 @@
 """Recognizes connections that reappear behind address translation, if a host is captured on both sides.
 
-`tcpdump -i any` on a host with containers has each segment at up to four interfaces, and behind the translation with
-other addresses or ports. If these counted as two connections, everything that crossed would appear to be sent twice.
+`tcpdump -i any` on a host with containers shows each segment at up to four interfaces, and behind the translation
+with other addresses or ports. If these counted as two connections, everything would appear to be sent twice.
 
-A device that translates leaves TCP's numbers and the payload as they are. So two segments between different ends with
-the same sequence and acknowledgment numbers, flags and payload are one: two connections that chose their numbers at
-random have none in common. Each connection is compared by its first segments with payload, because a capture may lack
-some; if two differ at one place they are separate connections.
+A device that translates addresses does not change TCP's numbers and the payload. So two segments between different
+ends with the same sequence and acknowledgment numbers, flags and payload are the same segment: connections choose
+their numbers at random. Several first segments with payload are compared for each connection, because a capture may
+lack some; if two differ at one place, the connections are separate.
 A copy counts as the connection that was seen first, from its beginning on if that was at most AHEAD_COUNT frames
-before: frames wait that long to be read, and either side may have been caught alone until then. Its segments are
-repetitions, or another interface's view.
+before: frames wait that long to be read, and either side may have been caught alone until then. The copy's segments
+are repetitions, or another interface's view.
 
 A mirror of a line with tunnels may show packets outside the tunnels as well: that is the same, and found the
 same way. Tunnels with different numbers are different tenants, whatever they carry; but
@@ -36,21 +36,21 @@ COMPARED_COUNT: Final = 8
 PROOF_BYTES: Final = 16
 """Least payload of such a segment."""
 REMEMBERED_COUNT: Final = 8_192
-"""Segments of other connections that are compared with it."""
+"""Segments of other connections that are kept for comparison."""
 CHANGES_KEPT: Final = 3
-"""Later changes that may come before waiting frames are read."""
+"""Later changes that may come before the waiting frames are read."""
 APART_NS: Final = 10_000_000_000
-"""Two copies are caught within this time, by clocks that may be seconds apart."""
+"""Two copies are caught within this time, by clocks that may differ by seconds."""
 
 Way: TypeAlias = tuple[Endpoint, Endpoint]
 """Source and destination."""
 
 
 class TellingSegment(NamedTuple):
-    """A segment that may show its connection to be another one.
+    """A segment that may show that its connection is a translated one.
 
-    number: of its frame. size_bytes: of its whole payload; kept_bytes: of the captured part, whose checksum is
-        `content`.
+    number: its frame's number. size_bytes: the size of its whole payload; kept_bytes: the size of the captured part,
+        whose checksum is `content`.
     """
 
     number: int
@@ -83,10 +83,10 @@ class TellingSegment(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """A connection that is another one.
+    """A connection that counts as another connection.
 
-    number: of the first frame for which this holds.
-    way, shown: its ends, and the ends that replace them; None if it is itself again from here on.
+    number: the number of the first frame for which this holds.
+    way, shown: its ends, and the ends that replace them; None if it counts as itself again from here on.
     initial: the sequence number with which its client began, if seen.
     """
 
@@ -98,13 +98,13 @@ class Translation(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Pair:
-    """Two ends that speak to each other: what is known about their connection.
+    """Two ends that speak to each other, and everything that is known about their connection.
 
     since: the number of the frame with which it began. left: how many more segments to compare.
-    changes: the last changes: from which frame on, and by end, what it counts as.
+    changes: the last changes: the first frame of each, and for each end the end that replaces it from there on.
     leads: whether other connections count as this one.
-    initial: the sequence number with which the client began. first: by sender, that of its first segment seen.
-    said: by sender and sequence number, the contents of its first segments with payload; a damaged one has a copy.
+    initial: the client's initial sequence number. first: by sender, the sequence number of its first segment seen.
+    said: by sender and number, the contents of its first segments with payload, including copies of damaged ones.
     """
 
     since: int
@@ -117,23 +117,23 @@ class _Pair:
 
     @property
     def shown(self) -> dict[Endpoint, Endpoint]:
-        """By end, the end that replaces it; empty if it is itself."""
+        """For each end, the end that replaces it; empty if the connection counts as itself."""
         return self.changes[-1][1] if self.changes else {}
 
     def take_for(self, shown: dict[Endpoint, Endpoint], number: int) -> None:
-        """Take it for that connection from a frame on."""
+        """Let the connection count as another one from this frame on."""
         self.changes = [*self.changes[-CHANGES_KEPT:], (number, shown)]
 
     def contradicts(self, other: _Pair, shown: Mapping[Endpoint, Endpoint]) -> bool:
-        """Whether the other has different contents at the same place: a generated capture may begin all connections
-        with one number, and repeat some packets."""
+        """Whether the other has different contents at the same place: a generated capture may begin all its connections
+        with the same number, and repeat some packets."""
         return any(
             contents.isdisjoint(other.said.get((shown[sender], sequence), contents))
             for (sender, sequence), contents in self.said.items()
         )
 
     def is_begun_anew(self, sender: Endpoint, sequence: int) -> bool:
-        """Whether a SYN begins another connection rather than coming late."""
+        """Whether a SYN begins another connection; otherwise it is only late."""
         if self.initial is not None:
             return sequence != self.initial
         first = self.first.get(sender)
@@ -141,10 +141,10 @@ class _Pair:
 
 
 class Translations:
-    """Takes the segments of a capture in order, and finds connections that are others.
+    """Takes the segments of a capture in order, and finds connections that are translations of others.
 
     Args:
-        known: what was found in an earlier part of the capture.
+        known: the translations that were found in an earlier part of the capture.
 
     Attributes:
         found: everything found since.
@@ -162,7 +162,7 @@ class Translations:
             pair.take_for(shown, each.number)
 
     def meet(self, segment: Segment, number: int, time_ns: int) -> None:
-        """Take a segment, which is read after others that may tell whose it is."""
+        """Take a segment, which is read after later segments that may show its connection to be a translated one."""
         pair = self._pairs.get((segment.source, segment.destination))
         if pair is None or (pair.left and segment.payload) or segment.flags & SYN:
             self.take(TellingSegment.of(segment, number, time_ns))
@@ -222,7 +222,7 @@ class Translations:
             self._show(early, way, pair, known[0])
 
     def _show(self, early: TellingSegment, way: Way, pair: _Pair, shown: Way) -> None:
-        """Take a connection for another, or for what that one counts as, unless they contradict."""
+        """Let a connection count as another, or as whatever that counts as, unless their contents contradict."""
         other = self._pairs.get(shown)
         if other is None or other is pair:
             return
@@ -247,14 +247,14 @@ class Translations:
 
 
 class Between(NamedTuple):
-    """The hosts at the ends of two connections that are one, in the order of the first of them."""
+    """The hosts at the ends of two connections that are the same, in the order of the first connection's ends."""
 
     hosts: tuple[str, str]
     shown: tuple[str, str]
 
 
 class Crossings(dict[Between, tuple[Translation, int]]):
-    """Translated connections by their hosts: the first one, and their number."""
+    """Translated connections by their hosts: the first connection, and the number of connections."""
 
     def add(self, found: Iterable[Translation]) -> None:
         """Add connections."""
@@ -274,8 +274,8 @@ class Crossings(dict[Between, tuple[Translation, int]]):
 def _may_be(way: Way, shown: Way) -> bool:
     """Whether one may be a translation of the other.
 
-    Another port of the same client is another connection: nobody translates an address into itself. A service's port
-    may be translated on its own host.
+    Another port of the same client is another connection: nobody translates an address into itself. But a service's
+    port may be translated on its own host.
     """
     if way[0] == way[1] or shown[0] == shown[1] or _are_tenants(way[0].host, shown[0].host):
         return False
@@ -285,7 +285,7 @@ def _may_be(way: Way, shown: Way) -> bool:
 
 
 def _are_tenants(one: str, other: str) -> bool:
-    """Whether two addresses are in tunnels of different owners, neither inside the other's; mirrors do not count."""
+    """Whether two addresses are in tunnels of different owners, neither inside the other; mirrors do not count."""
     few, many = sorted((_tenants(one), _tenants(other)), key=len)
     return many[len(many) - len(few) :] != few
 

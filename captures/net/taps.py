@@ -24,7 +24,7 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 
 FRAME_LIMIT: Final = 4_096
-"""Frames that are looked at; if none of them tells, the capture has no TAP."""
+"""Frames that are looked at; if they do not show a TAP, the capture has none."""
 SEEN_COUNT: Final = 64
 """Segments that must follow the first one that looks like a TAP; none may contradict it."""
 ALONE_COUNT: Final = 256
@@ -36,7 +36,7 @@ BOTH_SHARE: Final = 8
 
 
 class Half(NamedTuple):
-    """The interface that another half of a TAP or a bond is read as.
+    """The interface as which a half of a TAP or a bond is read.
 
     ahead_ns: how far its own clock is ahead of that interface's.
     """
@@ -54,8 +54,8 @@ class Taps:
     """Looks at the first frames of a capture.
 
     Attributes:
-        looked_at: the frames that were taken to find out.
-        halves: by the number of an interface of a TAP or a bond, what it is read as. Empty if there is none.
+    looked_at: the frames that were taken so far.
+    halves: by the number of an interface of a TAP or a bond, the interface as which it is read; empty without these.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Taps:
         """Take as many frames as needed.
 
         Raises:
-            CaptureError, OSError: `frames` did; what came before that has been looked at.
+            CaptureError, OSError: raised by `frames`; the frames before that have been looked at.
         """
         turns = _Turns()
         try:
@@ -116,7 +116,7 @@ class _Turns:
     """Finds out whether interfaces take turns.
 
     Attributes:
-        least: how many turns it takes to tell.
+        least: how many turns prove a bond.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class _Turns:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is known for any two interfaces if they take turns."""
+        """Whether it is decided for any two interfaces that they take turns, or do not."""
         return any(self._both[pair] >= TURNS_COUNT or self._is_bond(pair) for pair in self._pairs())
 
     def is_alone(self, count: int) -> bool:
@@ -162,7 +162,7 @@ class _Turns:
         return len(self._interfaces) < 2 and count >= ALONE_COUNT
 
     def halves(self) -> dict[int, Half]:
-        """Return what interfaces are read as: those of a bond as the first of them."""
+        """Return the halves: all interfaces of a bond are read as the first of them."""
         found: dict[int, Half] = {}
         for first, second in self._pairs():
             if self._is_bond((first, second)) and first not in found:

@@ -42,7 +42,7 @@ class Endpoint(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def validated(self) -> Endpoint:
-        """Return it, if a frame can be written for it.
+        """Return this endpoint, if a frame can be written for it.
 
         Raises:
             UsageError: the host is not an IPv4 address, or the port has more than 16 bits.
@@ -114,8 +114,8 @@ def ip_frame(
 
     Args:
         source, destination: IPv4 addresses.
-        protocol: of the contents; 6 is TCP.
-        contents: its parts in order, at most 65,515 bytes in all.
+    protocol: the number of the payload's protocol; 6 is TCP.
+    contents: the parts of the payload in order, at most 65,515 bytes in all.
     """
     ip_bytes = IPV4_HEADER.size + sum(map(len, contents))
     fields = (0x45, 0, ip_bytes, identification, DONT_FRAGMENT, 64, protocol)
@@ -132,8 +132,8 @@ def ip_frame(
 def decode_segment(datagram: Datagram) -> Segment | None:
     """Return the TCP segment in an IP packet; None if it is damaged.
 
-    Checksums are ignored except where they decide something; then `sum_fits` tells. A frame that the capture cut short
-    yields what is left of its payload.
+    Checksums are ignored here; `sum_fits` checks them where they decide something. A frame that the capture cut short
+    yields the rest of its payload.
     """
     data = datagram.payload
     if len(data) < TCP_HEADER.size:
@@ -160,8 +160,8 @@ def decode_segment(datagram: Datagram) -> Segment | None:
 def sum_fits(datagram: Datagram) -> bool | None:
     """Whether the checksum of a TCP segment fits.  [RFC 9293] 3.1
 
-    None if unknown: the capture cut it off, or caught the segment before the network card filled in the
-    checksum. That field is then zero, or the sum of the pseudo header, to which the card adds the rest.
+    None if unknown: the capture cut the segment, or caught it before the network card filled in the checksum.
+    The field is then zero, or the sum of the pseudo header, to which the card adds the rest.
     """
     data = datagram.payload
     if datagram.missing_bytes or len(data) < TCP_HEADER.size:

@@ -27,12 +27,12 @@ from mqproto.captures.net.tcp import PROTOCOL_TCP
 from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 
 MAX_LAYERS: Final = 16
-"""Headers that are undone: a mirror of a tenant's tunnel has 8, behind MPLS and PPPoE 11."""
+"""Headers that are followed: a mirror of a tenant's tunnel has 8, and 11 behind MPLS and PPPoE."""
 MAX_PARTS: Final = 32
 """Labels, extensions or tags that one header may have."""
 
 NOT_READ: Final = ", which is not read"
-"""The ending of a frame's name, if MSMQ may be in it unseen."""
+"""The end of a frame's name, if the frame may contain MSMQ that is not read."""
 NO_FRAME: Final = "a frame or a tunnel, damaged or cut off" + NOT_READ
 TOO_DEEP: Final = "tunnels in tunnels" + NOT_READ
 LENGTH_LIMIT: Final = 0x600
@@ -84,7 +84,7 @@ def datagram_in(link_type: int, data: bytes, missing_bytes: int, ip: IpReader) -
 def _unwrapped(
     layer: Layer, data: bytes, missing_bytes: int, ip: IpReader, found: Datagram | None = None
 ) -> Datagram | str:
-    """Return the same for data behind some header; `found` is the IP packet around it."""
+    """Return the innermost IP packet in data behind some header, or else a name; `found` is the IP packet around it."""
     zone = ""
     for _ in range(MAX_LAYERS):
         if layer.kind is Kind.TYPE and layer.number in IP_TYPES:
@@ -132,7 +132,7 @@ def _ethernet(data: bytes, at: int, zone: str = "") -> Layer:
 
 
 def _snap(data: bytes, at: int) -> Layer:
-    """[IEEE 802] 9.2.3; the second number means Ethernet over bridges."""
+    """Read SNAP, [IEEE 802] 9.2.3; bridges use the second number for Ethernet."""
     number = int.from_bytes(data[at + 3 : at + 8].ljust(5, b"\xff"), "big")
     if number >> 16 in (0, 0xF8):
         return Layer(Kind.TYPE, number & 0xFFFF, at + 8)
@@ -140,7 +140,7 @@ def _snap(data: bytes, at: int) -> Layer:
 
 
 def _ppp(data: bytes, at: int) -> Layer:
-    """[RFC 1661] 2, [RFC 1662] 3.1: address and control may be there; the number may be one byte, then odd."""
+    """Read PPP, [RFC 1661] 2, [RFC 1662] 3.1: address and control are optional; a one-byte protocol number is odd."""
     if data[at : at + 2] == b"\xff\x03":
         at += 2
     size = 1 if data[at] & 1 else 2
@@ -212,7 +212,7 @@ def _udp(data: bytes, at: int) -> Layer:
 
 
 def _vxlan(data: bytes, at: int) -> Layer | None:
-    """[RFC 7348] 5, and what [draft-ietf-nvo3-vxlan-gpe] adds: a number for what follows."""
+    """Read VXLAN, [RFC 7348] 5, with the number of the next protocol from [draft-ietf-nvo3-vxlan-gpe]."""
     flags, following, network = struct.unpack_from("!BxxBI", data, at)
     if not flags & 0x08:
         return None
@@ -244,7 +244,7 @@ def _gtp(data: bytes, at: int) -> Layer | None:
 
 
 def _tzsp(data: bytes, at: int) -> Layer | None:
-    """Mirrors of routers by MikroTik and others: tags, where 0 is padding and 1 the last, then Ethernet."""
+    """Read TZSP, mirrors by routers of MikroTik and others: tags, where 0 is padding and 1 the last, then Ethernet."""
     head, link = struct.unpack_from("!HH", data, at)
     at += 4
     if head != 0x0100 or link != 1:
@@ -373,7 +373,7 @@ NAMES: Final = {
     (Kind.PROTOCOL, 115): "L2TPv3" + NOT_READ,
     (Kind.PROTOCOL, 132): "SCTP" + NOT_READ,
 }
-"""The usual names of what is not in LAYERS."""
+"""The usual names of protocols that are not in LAYERS."""
 
 TUNNEL_PORTS: Final = tuple(number for kind, number in LAYERS if kind is Kind.PORT)
 """The UDP ports that tunnels go to."""

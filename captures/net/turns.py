@@ -27,7 +27,7 @@ class Turned(Enum):
 class Turn(NamedTuple):
     """The first time that one end of a connection did something.
 
-    comment: of its frame; our own captures have one where a link was cut.
+    comment: the comment of its frame; our own captures have one if a link was cut.
     """
 
     time_ns: int
@@ -39,7 +39,7 @@ class Turn(NamedTuple):
 
 
 class Turns:
-    """Collects turns, each once, even if several points saw it or TCP repeated it.
+    """Collects turns, each only once, even if several capture points saw it or TCP repeated it.
 
     Attributes:
         found: the turns in the order of the capture.

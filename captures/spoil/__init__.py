@@ -1,9 +1,9 @@
-"""Captures made worse on purpose, as sniffers and networks do it: for tests of capture readers.
+"""Damages captures on purpose, in the ways of sniffers and networks, for tests of capture readers.
 
     python -m mqproto.captures.spoil whole.pcapng worse.pcapng --seed 7 --lose 5 --delay 10
 
-Each function takes frames and yields frames, one at a time. Shares are in percent; one seed spoils one capture in one
-way, on any machine and Python. A frame's comment says what was done to it, unless it is gone.
+Each function takes frames and yields frames, one at a time. Shares are in percent; the same seed damages a capture in
+the same way on any machine and Python. A frame's comment says what was done to it, unless the frame is gone.
 """
 
 from mqproto.captures.spoil.command import main

@@ -1,4 +1,4 @@
-"""`python -m mqproto.captures.spoil`: one capture in, one or several worse ones out."""
+"""`python -m mqproto.captures.spoil`: reads one capture and writes one or several damaged ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LATE_NS: Final = 20_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
+    """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m mqproto.captures.spoil", description="Make a capture worse."
     )

@@ -29,11 +29,11 @@ HEADERS: Final[dict[str, tuple[int, bytes]]] = {
 
 HEADS_BYTES: Final = 54
 FURTHEST: Final = 8
-"""Most frames that a late one lets pass."""
+"""The most frames that may overtake a late one."""
 
 
 def dice(seed: int, subject: str) -> random.Random:
-    """Return the dice of one kind of damage, so that more of one kind leaves the others unchanged."""
+    """Return the random numbers for one kind of damage, so that more of it leaves the other kinds unchanged."""
     return random.Random(f"{seed}/{subject}")
 
 

@@ -18,7 +18,7 @@ from mqproto.captures.spoil.segments import Placed, placed, summed
 WAYS: Final = ("one way", "the other way")
 MILLION: Final = 1_000_000
 TRANSLATOR: Final = bytes((198, 51, 100, 1))
-"""The address that a host gives to all senders whose packets it forwards.  [RFC 5737] 3"""
+"""The source address that a host gives to all packets that it forwards.  [RFC 5737] 3"""
 FIRST_PORT: Final = 20_000
 SIDES: Final = ("inside", "outside")
 
@@ -53,7 +53,7 @@ def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
 def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) -> Iterator[Frame]:
     """Apply a host that translates addresses, caught at all its interfaces, as `tcpdump -i any` does.
 
-    Each segment is seen twice: as its client's, and as the host's own, which has a separate port for each client port.
+    Each segment is seen twice: with its client's address, and with the host's, which has a port for each client port.
     The client is the first sender, or the receiver of the answer to a SYN. The second copy is later. Anything but IPv4
     segments is seen once.
 
@@ -118,11 +118,7 @@ def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = Fals
 def skewed(
     frames: Iterable[Frame], offset_ns: int, drift_ppm: float = 0, interfaces: Collection[int] | None = None
 ) -> Iterator[Frame]:
-    """Set a clock ahead by `offset_ns`; it gains `drift_ppm` microseconds a second from its first frame on.
-
-    Args:
-        interfaces: the numbers of those with this clock; None for all.
-    """
+    """Return a frame in which the host's address and port replace the client's."""
     first_ns: int | None = None
     for frame in frames:
         if interfaces is not None and frame.interface.number not in interfaces:

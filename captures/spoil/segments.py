@@ -27,9 +27,9 @@ from mqproto.captures.net.tcp import (
 from mqproto.captures.spoil.frames import dice, noted
 
 LONGEST: Final = 0xFFFF
-"""The greatest length that an IP packet can state; a longer one states 0, as kernels do."""
+"""The greatest length that an IP packet can state; a longer packet states 0, as kernels do."""
 LATEST: Final = 3
-"""Most segments of its connection that a SYN lets pass."""
+"""The most segments of a connection that may overtake its SYN."""
 
 
 class Placed(NamedTuple):
@@ -75,9 +75,9 @@ def placed(frame: Frame) -> Placed | None:
 def coalesced(
     frames: Iterable[Frame], percent: float, seed: int = 0, limit_bytes: int = MAX_FRAME_BYTES
 ) -> Iterator[Frame]:
-    """Join some segments to the one before that they continue, as GRO and TSO do.
+    """Join some segments to the previous segment, which they continue, as GRO and TSO do.
 
-    They must follow it directly, at the same place. A packet of more than 64 KiB has no length, as kernels write
+    They must follow it directly, at the same interface. A packet of more than 64 KiB has no length, as kernels write
     packets that never cross a wire (BIG TCP).
 
     Args:
@@ -98,7 +98,7 @@ def coalesced(
 
 
 def segmented(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
-    """Cut segments with more payload than this, as a card does with a long one, all at the same moment."""
+    """Cut segments with more payload than this into several, as a card does, all at the same moment."""
     for frame in frames:
         place = placed(frame)
         if place is None or place.end - place.payload <= size_bytes:
@@ -141,7 +141,7 @@ def late_syns(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterato
 def summed(frame: Frame, *, by_card: bool = False) -> Frame:
     """Return a frame with the correct checksum of its segment; a frame without TCP stays as it is.
 
-    by_card: only write what a kernel leaves for a card to add to: the sum of the pseudo header.
+    by_card: whether to write only the sum of the pseudo header, as a kernel does if the card adds the rest.
     """
     place = placed(frame)
     if place is None:

@@ -1,7 +1,7 @@
 """The `this` expressions of layouts in Lua.
 
-Wireshark's Lua is 5.2 or 5.4: 5.2 has no bit operators and 5.4 counts in integers, so bits are
-taken by division, which is exact for words of 32 bits in both. Truth values are numbers in Python
+Wireshark's Lua is 5.2 or 5.4: 5.2 lacks bit operators and 5.4 has integers, so bits are
+extracted by division, which is exact for words of 32 bits in both. Truth values are numbers in Python
 but not in Lua, so an expression is translated as one or the other.
 """
 
@@ -52,7 +52,7 @@ def number(expression: Any) -> str:
 
 
 def truth(expression: Any) -> str:
-    """Return an expression as a Lua condition: Python takes it as true if it is not zero.
+    """Return an expression as a Lua condition, which is true if the expression is not zero, as in Python.
 
     Raises:
         NotImplementedError: as for `number`; or an operand of `&` is wider than one bit.
@@ -77,7 +77,7 @@ def is_comparison(expression: Any) -> bool:
 
 
 def is_one_bit(expression: Any) -> bool:
-    """Whether it is always 0 or 1, so that `&` means `and`."""
+    """Whether an expression is always 0 or 1, so that `&` means `and`."""
     if is_comparison(expression):
         return True
     if not isinstance(expression, BinExpr) or opnames[expression.op] != "&":

@@ -37,7 +37,7 @@ class Field:
 
     @property
     def source(self) -> str:
-        """The field as a call in Wireshark's Lua: name, title, what its kind needs, description."""
+        """The field as a call in Wireshark's Lua: name, title, the arguments for its kind, description."""
         names = f"values.{table_name(self.meanings)}" if self.meanings else "nil"
         mask = f"{self.mask:#x}" if self.mask else "nil"
         match self.kind:
