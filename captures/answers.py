@@ -42,7 +42,7 @@ BEGINNING: Final = Moment(uptime_ms=0, utc_s=0)
 
 
 def identity_of(message: UserMessage) -> Identity:
-    """Return what identifies a message, and stays the same when it is sent again."""
+    """Return a message's identity, which stays the same when the message is sent again."""
     return message.user.source_queue_manager, message.user.message_id
 
 
@@ -150,7 +150,7 @@ class Answers:
         self._sent: list[bool] = []
         self._by_identity: dict[Identity, int] = {}
         self._sequences: dict[TxSequenceId, dict[Guid, _Sequence]] = {}
-        """By identifier, then by sending queue manager: two may have used the same identifier."""
+        """Sequences by identifier, then by sending queue manager, because two of these may use the same identifier."""
 
     def expect(self, identity: Identity, place: Place | None) -> int:
         """Introduce a message to be sent; return its number here. The same identity always has the same number."""
@@ -257,7 +257,7 @@ class Answers:
 class Witness:
     """Follows one session by its packets, from the side whose messages count.
 
-    It knows the counts only of sessions seen from the beginning; about others it says nothing.
+    It knows the counts only if it sees the session from the beginning; otherwise it reports nothing.
     """
 
     def __init__(self) -> None:
@@ -271,7 +271,7 @@ class Witness:
         return f"{closed.reason}  [MS-MQQB] {closed.section}" if closed is not None else ""
 
     def said(self, packet: Packet, data: bytes, number: int | None) -> None:
-        """Take a packet from our side; `number` is its message's number, if it counts."""
+        """Take a packet from our side; `number` is its message's number, or None if it does not count."""
         if isinstance(packet, EstablishConnection) and self._session is None:
             self._session = _session(packet, initiator=True)
             self._session.opened(BEGINNING)

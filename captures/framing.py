@@ -124,7 +124,7 @@ class Framing:
 
     @property
     def untold(self) -> bool:
-        """Whether bytes were missing or skipped, and no later packet has reported it."""
+        """Whether bytes were missing or skipped, and no later packet has reported this."""
         return self.missing_bytes > 0 or self.skipped_bytes > 0
 
     @property
@@ -153,7 +153,7 @@ class Framing:
         return Chunk(self._mark.time_ns, self._buffer.pending, 0, self._mark.frame, self._mark.offset)
 
     def take(self, chunk: Chunk) -> list[Framed]:
-        """Return the packets that `chunk` completes, and the beginnings of those in which it shows a hole."""
+        """Return the packets that `chunk` completes, and the beginnings of packets in which it reveals a hole."""
         packets: list[Framed] = []
         if chunk.missing_bytes:
             packets += self._begun(chunk, 0)

@@ -46,7 +46,7 @@ END_LIMIT: Final = 2 * CONNECTION_LIMIT
 CONFLICT_LIMIT: Final = 1_024
 """Contradicting frames that are reported."""
 NUMBER_DIGITS: Final = 20
-"""More digits than a frame's number has."""
+"""A frame's number has fewer digits than this."""
 _NUMBER: Final = re.compile(r"\d+")
 
 DAMAGED_TCP: Final = "TCP, damaged or cut off" + NOT_READ

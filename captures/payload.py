@@ -17,7 +17,7 @@ from mqproto.wire import begins_stream
 
 BARE_IP: Final = 101
 LINKS: Final = (ETHERNET, LINUX_COOKED, LINUX_COOKED_2, NULL, BARE_IP)
-"""Link layers that frames are tried as; `tcpdump -X` leaves the link's header out."""
+"""Link layers that are tried for pasted frames; `tcpdump -X` leaves out the link's header."""
 _HEAD: Final = re.compile(rb"\x10.{3}LIOR", re.DOTALL)
 
 
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(slots=True)
 class Pasted:
-    """The parts of what was pasted.
+    """The parts of the pasted bytes.
 
     left_out_bytes: bytes that neither begin nor continue a packet.
     idle: the number of dumps of frames without MSMQ.
@@ -51,8 +51,8 @@ class Pasted:
     _open: dict[Hashable, Part] = field(default_factory=dict)
 
     def take(self, side: Hashable, at: int, data: bytes, *, anew: bool = False) -> bool:
-        """Add a side's bytes found at `at`; return whether they belong to a packet. anew: they continue no earlier
-        bytes."""
+        """Add a side's bytes found at `at`; return whether they belong to a packet. anew: whether they do not continue
+        earlier bytes."""
         part = None if anew else self._open.pop(side, None)
         begins = 0
         if part is None:
@@ -70,7 +70,7 @@ class Pasted:
 
     @property
     def said(self) -> str:
-        """Return in words what was left out; empty if nothing was."""
+        """Return in words which bytes were left out; empty if none were."""
         idle = f"{counted(self.idle, 'dump')} of frames that carry no packet" if self.idle else ""
         rest = f"{counted(self.left_out_bytes, 'byte')} that begin no packet" if self.left_out_bytes else ""
         return " and ".join(filter(None, (idle, rest)))
@@ -120,6 +120,6 @@ def _take_frames(pasted: Pasted, dumps: Sequence[bytes]) -> None:
 
 
 def _content(dump: bytes, ip: IpReader) -> Segment | SeenPacket | str:
-    """Return what a frame holds, by the first link layer with which it holds something."""
+    """Return the content of a frame, read with the first link layer that yields any."""
     frames = (Frame(0, dump, interface=Interface(0, link)) for link in LINKS)
     return next((held for frame in frames if not isinstance(held := content_of(frame, ip), str)), "")

@@ -109,13 +109,13 @@ class ScriptMessage:
 
     @property
     def frame(self) -> int:
-        """The number of its frame."""
+        """The number of the frame in which the message was first sent."""
         return self.step.frame
 
 
 @dataclass(slots=True)
 class Scene:
-    """All that our side sent on one connection."""
+    """Everything that our side sent on one connection."""
 
     connection: Connection
     side: Side

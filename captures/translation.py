@@ -34,7 +34,7 @@ from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 COMPARED_COUNT: Final = 8
 """First segments with payload by which a connection is compared with others."""
 PROOF_BYTES: Final = 16
-"""Least payload of such a segment."""
+"""The least payload of a segment that is compared."""
 REMEMBERED_COUNT: Final = 8_192
 """Segments of other connections that are kept for comparison."""
 CHANGES_KEPT: Final = 3
@@ -266,7 +266,7 @@ class Crossings(dict[Between, tuple[Translation, int]]):
             self[between] = first, count + 1
 
     def texts(self) -> Iterator[str]:
-        """Yield what to report about them."""
+        """Yield texts to report about the translated connections."""
         for between, (first, count) in self.items():
             yield _text(first, count, between)
 

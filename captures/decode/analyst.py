@@ -298,7 +298,7 @@ def _add_session(sight: Sight, view: SessionView) -> None:
 
 
 def own_findings(seen: SeenPacket) -> Iterable[Finding]:
-    """Return what is wrong or odd in a packet on its own."""
+    """Return the findings about a packet on its own, faults and oddities."""
     if seen.packet is None:
         record = tls_record(seen)
         if seen.cut_bytes:
@@ -315,7 +315,7 @@ def own_findings(seen: SeenPacket) -> Iterable[Finding]:
 
 
 def malformed(seen: SeenPacket) -> Iterable[Finding]:
-    """Return what is wrong with bytes that do not form a packet."""
+    """Return the findings about bytes that do not form a packet."""
     fault = seen.fault
     assert fault is not None
     faults = [fault]

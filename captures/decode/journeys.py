@@ -39,7 +39,7 @@ UNTOLD: Final = "the capture does not tell which was first, as that one's connec
 
 
 def message_key(message: UserMessage) -> MessageKey:
-    """Return what identifies a message."""
+    """Return the key that identifies a message."""
     return message.user.source_queue_manager, message.user.message_id
 
 
@@ -208,7 +208,7 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
     Its source may have sent it again with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3) or encrypted again,
     or it may have come by another way, with another hop count. There was no such copy if the capture shows every
     possible one that came to the queue manager since the message was written. If the capture does not, the queue
-    manager is at fault only if no copy could explain the change: others change only PreviousTxSequenceNumber, and
+    manager is at fault only if no copy could explain the change. Others change only PreviousTxSequenceNumber, and
     a hop count is never below 0.
     """
     number, others = left.number, tuple(each.number for each in came)
@@ -279,7 +279,7 @@ def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
 
 
 def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
-    """Report that a message crossed a hop again. If not transactional, it is finished once its receiver has answered.
+    """Report that a message crossed a hop again. An answer completes a message that is not transactional.
 
     An answer may never have reached the sender if the connection was gone. If the reader delayed a packet because of
     a gap in the capture, packets that crossed later come before it: then those are the copies.

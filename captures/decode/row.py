@@ -293,7 +293,7 @@ def _add_session(row: PacketRow, sight: Sight, header: SessionHeader) -> None:
 
 
 def message_columns(message: UserMessage) -> dict[str, Any]:
-    """Return the columns about a message alone, wherever it was found, under the same keys."""
+    """Return the columns that depend on a message alone, with the same keys wherever it was found."""
     base = message.base
     row = SimpleNamespace(
         priority=base.priority, trace=base.trace, time_to_reach_queue_s=base.time_to_reach_queue_s

@@ -24,7 +24,7 @@ GROUPS: Final = {
     - {Kind.MALFORMED, Kind.ENCRYPTED, Kind.CUT},
     "internal": frozenset({Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK}),
 }
-"""Words that stand for several kinds."""
+"""Words that stand for several kinds of packets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

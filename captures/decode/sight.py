@@ -125,8 +125,8 @@ class Sight:
     source, destination: the names of the two ends, or their addresses and ports.
     hop: the two queue managers, by GUID if the handshake revealed it, otherwise by address.
     message: the packet, if it is a UserMessage.
-    beginning: for a UserMessage cut too short to show its kind, its UserHeader without the names of queues, if the
-        capture has that up to at least the first half of the flags.
+    beginning: the UserHeader, without names of queues, of a UserMessage cut too short to show its kind. It is there if
+        the capture has at least the first half of the flags.
     session: its SessionHeader, if it has one that is in the capture.
     acknowledgment: its body, if it is an OrderAck or a FinalAck.
     answers: whether it answers the packet of the same kind that came the other way in the handshake.

@@ -1,8 +1,8 @@
 """Captures of different systems: messages with the same identifiers have different contents.
 
 Examples are two runs of a test, a laboratory that was set up again, and cloned machines. A message is known by its
-source and its number. Before its first hop only its source has made it: a source that gives one number to two
-messages is at fault, but does not do so with most of them. So captures are compared by messages that have the same
+source and its number. Before its first hop, only its source has handled it. A faulty source may give one number to
+two messages, but will not do so for most of them. So captures are compared by messages that have the same
 identifiers in both; if there are few, they count as one system.
 """
 
@@ -20,12 +20,12 @@ from mqproto.wire import UserMessage
 APART: Final = "not of one system with"
 """The start of the text about a capture of another system."""
 CLASH_COUNT: Final = 3
-"""At least this many messages must differ, and more than half of those that both have."""
+"""Two captures clash if at least this many of their common messages differ, and more than half of them."""
 LOOK_COUNT: Final = 1_024
-"""The first messages of each capture, which are compared."""
+"""Messages at the beginning of each capture that are compared."""
 
 Contents = Mapping[Hashable, int]
-"""For messages that left their sources, by identifier: digests of their contents."""
+"""Digests of contents by identifier, for messages that left their sources."""
 
 
 def contents_of(packets: Iterable[SeenPacket]) -> dict[Hashable, int]:
@@ -53,7 +53,7 @@ class Systems:
             self._known.setdefault(key, (digest, name))
 
     def clash(self, contents: Contents) -> tuple[str, str] | None:
-        """Return the capture that cannot be from the same system as these contents, and why; None if all may be."""
+        """Return a capture that cannot be from the same system as these contents, and the reason; None without one."""
         shared: Counter[str] = Counter()
         others: Counter[str] = Counter()
         for key, digest in contents.items():

@@ -166,7 +166,7 @@ class Sending:
     settled: int = 0
 
     def end(self, position: int, sent_bytes: int | None, came_bytes: int | None) -> None:
-        """End it: its last packet ended at `position`; `sent_bytes` were sent, and `came_bytes` can have arrived."""
+        """End it: its last packet ended at `position`, `sent_bytes` were sent and `came_bytes` can have come."""
         self.over = True
         self.rest_bytes = None if sent_bytes is None else max(0, sent_bytes - position)
         self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
@@ -495,7 +495,7 @@ class WayBook:
         self._over_of_lossy = Ways()
 
     def take(self, facts: SessionFacts, view: SessionView) -> Sending:
-        """Take the next packet of a connection and its relation to it; return what its end has sent so far."""
+        """Take the next packet of a connection, as its session sees it; return what its end has sent so far."""
         connection = view.connection
         key = facts.connection, facts.interface
         known = self._talks.get(key)

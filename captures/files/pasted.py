@@ -79,7 +79,7 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
     """Return the bytes that `data` is or describes, one item per dump, in their order.
 
     Raises:
-        UsageError: it is too long, empty, or text without bytes; the line says what is wrong and what to do.
+        UsageError: the data is too long, empty, or text without bytes; the error says what to do instead.
     """
     if len(data) > INPUT_LIMIT_BYTES:
         raise UsageError(
@@ -114,7 +114,7 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
 
 
 def _text_of(data: bytes) -> str | None:
-    """Return the text, or None for other data. U+FFFD replaces what is not UTF-8: letters of any codepage."""
+    """Return data as text; None if it is not text. U+FFFD replaces bytes that are not UTF-8, of whatever codepage."""
     for bom, codec in _BOMS:
         if data.startswith(bom):
             try:
@@ -268,7 +268,7 @@ def _numbered(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _dumps(text: str, where: str) -> list[bytes] | None:
-    """Return the bytes of each hex dump; None if it is not a dump because its offsets do not fit."""
+    """Return the bytes of each hex dump; None if the text is not a dump because its offsets do not fit."""
     lines = [*islice(_lines(text), _LINE_LIMIT + 1)]
     if not any(line.rest for line in lines) or len(lines) > _LINE_LIMIT:
         return None
@@ -299,7 +299,7 @@ def _dumps(text: str, where: str) -> list[bytes] | None:
 
 
 def _is_dump(lines: Sequence[_Line], *, swapped: bool) -> bool:
-    """Whether it certainly is a dump: offsets have a colon, letters match the bytes, or a margin stands out."""
+    """Whether the lines certainly are a dump: offsets have a colon, letters match the bytes, or a margin stands out."""
     if any(line.colon or line.has_letters(swapped=swapped) for line in lines):
         return True
     width = len(lines[0].offset)
@@ -445,7 +445,7 @@ def _escaped(text: str, where: str) -> bytes | None:
 
 
 def _is_quoted(line: str) -> bool:
-    """Whether a backslash stands between two quotes of the same kind."""
+    """Whether a backslash is between two quotes of the same kind."""
     return any(
         -1 < line.find("\\", line.find(quote) + 1) < line.rfind(quote) for quote in "\"'" if quote in line
     )

@@ -352,7 +352,7 @@ class PcapngReader:
         )
 
     def _simple_packet(self, body: bytes) -> Frame:
-        """Read a frame of the first interface, which has no time."""
+        """Read a frame without a time, from the first interface."""
         (wire_bytes,) = self._fields("I", body)
         source = self._source_of(0)
         size_bytes = min(wire_bytes, source.snapshot_bytes or wire_bytes)
@@ -439,7 +439,7 @@ def _padding(length: int) -> bytes:
 
 
 def _likenesses(interfaces: Iterable[Interface]) -> Iterator[Likeness]:
-    """Yield what identifies each interface of a section in other sections."""
+    """Yield the likeness of each interface of a section, which identifies it in other sections."""
     count: Counter[tuple[str, int]] = Counter()
     for each in interfaces:
         like = (each.name, each.link_type)

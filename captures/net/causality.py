@@ -49,7 +49,7 @@ class View:
     """One interface's view of a connection.
 
     Args:
-        one, other: the two sides; first the one that opened it.
+        one, other: the two sides; the side that opened the connection comes first.
         apart: whether two interfaces saw one side each, and are read as one.
     """
 
@@ -65,7 +65,7 @@ class View:
         return (one, other) if one.stream.source == source else (other, one)
 
     def feed(self, segment: Segment, frame: Frame) -> list[Arrival]:
-        """Take one segment; return what can be read now."""
+        """Take one segment; return the chunks that can be read now."""
         sender, other = self.pair(segment.source)
         self._count += 1
         sender.segment_count += 1

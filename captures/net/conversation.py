@@ -121,7 +121,7 @@ class Segments:
 class TcpConversation:
     """One connection as frames. Each method states an event and returns the frames that show it, in order.
 
-    Time is the caller's: all frames of one call have the time of their event.
+    The caller keeps the time: all frames of one call have the time of their event.
 
     Args:
         client, server, segment_bytes, client_sequence, server_sequence: as for Segments.
@@ -188,7 +188,7 @@ class TcpConversation:
             raise UsageError(f"the {sender.value} sends on a connection that is not open for it")
 
     def _leave(self, sender: Side, flags: int) -> bytes:
-        """Return a segment that arrives at once."""
+        """Return a segment as a frame, and note that it arrives at once."""
         frame = self._segments.leave(sender, flags)
         self._segments.arrive(sender.other)
         return frame

@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
     time_ns: since 1970, UTC; when the last segment needed for them crossed the wire.
     missing_bytes: how many bytes right before these the capture lacks.
     frame: the number of the frame with these bytes.
-    offset: of that frame's record in the file.
+    offset: the place of that frame's record in the file.
     cut_bytes: how many bytes right behind these the capture cut from the frame.
     ahead: whether they acknowledge bytes of the other side that the capture has not shown before them.
     """
@@ -78,7 +78,7 @@ STREAM_COUNTS: Final = (
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """What one side of one connection sent, as seen at one interface.
+    """The bytes that one side of one connection sent, as seen at one interface.
 
     connection: counted from 0 in the order of first frames, as Wireshark's tcp.stream.
         from_start: whether the capture has the SYN or the answer to it, before any bytes, so the first chunk begins the
@@ -270,7 +270,7 @@ class Direction:
             self._skip_gap()
 
     def give_up(self) -> None:
-        """Give up all holes: nothing waits any longer for bytes before it."""
+        """Give up all holes: bytes no longer wait for earlier bytes."""
         while self._early:
             self._skip_gap()
         self._recent.forget()
@@ -314,7 +314,7 @@ class Direction:
         return lacking_bytes if lacking_bytes > 1 else 0
 
     def _begin(self, start: int) -> None:
-        """Begin the stream with this number, as a SYN or the answer to it says."""
+        """Begin the stream with the number in its SYN or in the answer to that."""
         if self._next is None:
             self._start_at(start)
         assert self._next is not None

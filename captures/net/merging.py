@@ -27,7 +27,7 @@ LOOK_COUNT: Final = 8_192
 
 
 def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, Iterator[Frame]]]:
-    """Return captures with the path of their first file; files of a series are one, wherever they are in the list.
+    """Return captures with the path of their first file; files of a series are one capture, wherever they are listed.
 
     A file named twice is read twice, as two captures.
     """
@@ -73,7 +73,7 @@ def merged(
 def interleaved(
     captures: Sequence[Iterator[Frame]], look: Callable[[Sequence[Sequence[Frame]]], None] | None = None
 ) -> Iterator[tuple[int, Frame]]:
-    """Yield the frames as `merged`, each with the place of its capture and its number there."""
+    """Yield the frames as `merged` does, each with the index of its capture and its number there."""
     damages: list[CaptureError | OSError] = []
     sources = [_until_damage(capture, damages) for capture in captures]
     heads = [list(islice(source, LOOK_COUNT)) for source in sources]

@@ -20,7 +20,7 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import Endpoint, Segment
 
 JUMP_LIMIT_BYTES: Final = 1 << 28
-"""No window is that wide: a segment this far from what is due belongs to another connection between the same ports."""
+"""A segment this far from the next expected byte belongs to another connection: no window is that wide."""
 COMPARED_BYTES: Final = 1 << 16
 """Bytes already read that are kept."""
 COMPARED_COUNT: Final = 1_024
@@ -37,7 +37,7 @@ LONGEST_BYTES: Final = 9_216
 NEAR_COUNT: Final = 8
 """A fault rests on this many packets of a connection, up to the packet that shows it; their frames are checked."""
 SAMPLE_COUNT: Final = 16
-"""Frames of one sender whose checksums are tried."""
+"""Frames of one sender whose checksums are checked."""
 WAYS_LIMIT: Final = 1 << 16
 """Directions of connections whose progress is remembered."""
 

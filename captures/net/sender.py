@@ -123,10 +123,10 @@ class Sender(Direction):
         self.stream.from_start = from_start
 
     def end_with(self, finish: int | None, ending: Ending) -> None:
-        """Note how it stopped sending.
+        """Note how this end stopped sending.
 
         Args:
-            finish: the sequence number of the FIN, if there was one, counted on from the beginning without wrap.
+            finish: the sequence number of the FIN, if there was one, counted from the beginning without wrapping.
         """
         self._finish = finish
         self.stream.ending = ending
@@ -135,8 +135,8 @@ class Sender(Direction):
         """Add the bytes that the other side has acknowledged at once.
 
         Args:
-            base: the first number, if it came before our first segment.
-            acknowledged: the furthest position.
+        base: the first acknowledged number, if it came before our first segment.
+        acknowledged: the furthest acknowledged position.
         """
         self._base, self._acknowledged = base, acknowledged
 
@@ -153,8 +153,8 @@ class Sender(Direction):
         """Add consecutive payloads at once, each exactly the next.
 
         Args:
-            sizes: in bytes.
-            payload: returns one of them, and its frame. It is called only for those to be remembered.
+            sizes: the sizes of the payloads in bytes.
+            payload: returns a payload by its index, and its frame; called only for payloads to be remembered.
         """
         assert self._next is not None
         self._next = self._recent.add_many(self._next, sizes, payload)

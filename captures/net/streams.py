@@ -80,7 +80,7 @@ class Reassembler:
         self._held = Held()
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
-        """Take one segment; return what can be read now, and the streams that it ends."""
+        """Take one segment; return the chunks that can be read now, and the ends of streams that it ends."""
         if frame.interface.number in self._halves:
             frame = self._halves[frame.interface.number].put_right(frame)
         arrivals: list[Arrival] = []
@@ -139,7 +139,7 @@ class Connection:
 
     Args:
         number: the `connection` of its streams.
-        first: the segment that it begins with. A SYN, and the answer to one, say who opened the connection.
+        first: the segment that it begins with. A SYN, or the answer to a SYN, shows who opened the connection.
         held: the bytes held by all connections that are read together.
         apart: whether two interfaces may have caught one direction each.
 
@@ -179,7 +179,7 @@ class Connection:
         return any(view.pair(segment.source)[0].begins_anew(segment) for view in self._views.values())
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
-        """Take one segment; return what can be read now."""
+        """Take one segment; return the chunks that can be read now."""
         return self.view(frame.interface).feed(segment, frame)
 
     def contradict(self, damaged: Frame, whole: Frame, source: Endpoint) -> None:

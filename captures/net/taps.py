@@ -28,11 +28,11 @@ FRAME_LIMIT: Final = 4_096
 SEEN_COUNT: Final = 64
 """Segments that must follow the first one that looks like a TAP; none may contradict it."""
 ALONE_COUNT: Final = 256
-"""After this many frames of one interface, another is not looked for."""
+"""After this many frames from a single interface, a second interface is not looked for."""
 TURNS_COUNT: Final = 8
 """Times that bytes at one interface of a bond must continue at the other, unless the capture ends."""
 BOTH_SHARE: Final = 8
-"""Less than one part in this many may have been seen at both: retransmissions may have gone by the other."""
+"""Less than one segment in this many may have been seen at both interfaces: resent ones may take the other."""
 
 
 class Half(NamedTuple):
@@ -45,7 +45,7 @@ class Half(NamedTuple):
     ahead_ns: int = 0
 
     def put_right(self, frame: Frame) -> Frame:
-        """Return one of its frames as a frame of the other half."""
+        """Return a frame of this interface as a frame of the other half."""
         time_ns = frame.time_ns and frame.time_ns - self.ahead_ns
         return frame._replace(interface=self.interface, time_ns=time_ns)
 
@@ -158,7 +158,7 @@ class _Turns:
         return any(self._both[pair] >= TURNS_COUNT or self._is_bond(pair) for pair in self._pairs())
 
     def is_alone(self, count: int) -> bool:
-        """Whether so many frames came from one interface that another is not looked for."""
+        """Whether so many frames came from a single interface that a second interface is not looked for."""
         return len(self._interfaces) < 2 and count >= ALONE_COUNT
 
     def halves(self) -> dict[int, Half]:

@@ -65,7 +65,7 @@ class Layer(NamedTuple):
 
 
 def datagram_in(link_type: int, data: bytes, missing_bytes: int, ip: IpReader) -> Datagram | str:
-    """Return the innermost IP packet with TCP or UDP that a frame holds or completes; else what the frame is.
+    """Return the innermost IP packet with TCP or UDP that a frame holds or completes; otherwise the frame's name.
 
     Args:
         missing_bytes: how many bytes at its end the capture left out.
@@ -120,7 +120,7 @@ def _ip(data: bytes, at: int, zone: str = "") -> Layer:
 
 
 def _typed(data: bytes, found: Held | None, zone: str = "") -> Layer:
-    """Return what an EtherType announces; or LLC, if a length is in its place."""
+    """Return the layer that an EtherType announces; or LLC, if a length is in its place."""
     number, at = found or (0, len(data))
     if number >= LENGTH_LIMIT:
         return Layer(Kind.TYPE, number, at, zone)
@@ -148,7 +148,7 @@ def _ppp(data: bytes, at: int) -> Layer:
 
 
 def _pppoe(data: bytes, at: int) -> Layer:
-    """[RFC 2516] 4"""
+    """Read PPPoE, [RFC 2516] 4."""
     return _ppp(data, at + 6)
 
 
@@ -171,7 +171,7 @@ def _is_known(layer: Layer) -> bool:
 
 
 def _gre(data: bytes, at: int) -> Layer | None:
-    """[RFC 2784], [RFC 2890]; version 1 is PPTP's, [RFC 2637] 4.1.
+    """Read GRE, [RFC 2784], [RFC 2890]; version 1 is PPTP's, [RFC 2637] 4.1.
 
     In NVGRE, [RFC 7637] 3.2, the key's upper 24 bits are the tenant, from 0x1000 on; the others differ by flow.
     """
@@ -197,7 +197,7 @@ def _gre(data: bytes, at: int) -> Layer | None:
 
 
 def _erspan(data: bytes, at: int) -> Layer:
-    """[draft-foschiano-erspan] 4; the third type may have a subheader, and may mirror IP."""
+    """Read ERSPAN, [draft-foschiano-erspan] 4; the third type may have a subheader, and may mirror IP."""
     first, second = struct.unpack_from("!HH", data, at)
     zone = f"erspan{second & 0x3FF}"
     if first >> 12 != 2:
@@ -222,7 +222,7 @@ def _vxlan(data: bytes, at: int) -> Layer | None:
 
 
 def _geneve(data: bytes, at: int) -> Layer | None:
-    """[RFC 8926] 3.4"""
+    """Read Geneve, [RFC 8926] 3.4."""
     head, _, number, network = struct.unpack_from("!BBHI", data, at)
     if head & 0xC0:
         return None
@@ -230,7 +230,7 @@ def _geneve(data: bytes, at: int) -> Layer | None:
 
 
 def _gtp(data: bytes, at: int) -> Layer | None:
-    """[3GPP TS 29.281] 5.1, 5.2"""
+    """Read GTP, [3GPP TS 29.281] 5.1, 5.2."""
     head, number = struct.unpack_from("!BB", data, at)
     if head & 0xF0 != 0x30 or number != 0xFF:
         return None
@@ -258,7 +258,7 @@ def _tzsp(data: bytes, at: int) -> Layer | None:
 
 
 def _l2tp(data: bytes, at: int) -> Layer | None:
-    """[RFC 2661] 3.1"""
+    """Read L2TP, [RFC 2661] 3.1."""
     (flags,) = struct.unpack_from("!H", data, at)
     if flags & 0x800F != 2:
         return None
@@ -269,7 +269,7 @@ def _l2tp(data: bytes, at: int) -> Layer | None:
 
 
 def _backbone(data: bytes, at: int) -> Layer:
-    """[IEEE 802.1Q] 9.7"""
+    """Read a backbone bridge's service tag, [IEEE 802.1Q] 9.7."""
     return _ethernet(data, at + 4, f"isid{int.from_bytes(data[at + 1 : at + 4], 'big')}")
 
 
@@ -287,7 +287,7 @@ def _tag(size_bytes: int) -> Reader:
 
 
 Reader = Callable[[bytes, int], Layer | None]
-"""Returns what follows the header at an offset; None if the header is of another kind or has nothing behind it.
+"""Returns the layer behind the header at an offset; None if the header is of another kind or has nothing behind it.
 
 Raises struct.error or IndexError if the header is cut short.
 """

@@ -25,7 +25,7 @@ HEADERS: Final[dict[str, tuple[int, bytes]]] = {
     "loopback": (NULL, struct.pack("<I", 2)),
     "raw": (RAW_IP, b""),
 }
-"""By name: the link type, and the bytes before the IP packet."""
+"""For each link layer, by name: the link type, and the bytes before the IP packet."""
 
 HEADS_BYTES: Final = 54
 FURTHEST: Final = 8

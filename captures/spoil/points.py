@@ -104,7 +104,7 @@ def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = Fals
     """Send frames by two interfaces of a bond that take turns at random.
 
     Args:
-        by_connection: all frames in one direction of a connection use the same interface.
+        by_connection: whether all frames in one direction of a connection use the same interface.
     """
     chance = dice(seed, "bond")
     chosen: dict[tuple[bytes, bytes], int] = {}

@@ -21,7 +21,7 @@ class Field:
     name: in filters: `msmq.base.flags.internal`.
     kind: uint8, uint16, uint32, guid, bytes, string, none or bool.
     sections: the sections of the specification that define it.
-    bits: for a bool, the width of the word that it is a bit of.
+    bits: for a bool, the width of the word that contains it.
     mask: the field's bits in that word; 0 for a field of its own.
     meanings: the key of its value names in MEANINGS.
     """

@@ -90,7 +90,7 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
     (MessagePropertiesHeader, "encryption_algorithm"): CIPHER_NAMES,
     (SimpleBlob, "session_key_algorithm"): CIPHER_NAMES,
 }
-"""By the record and the name of the field, or of the bits in its flag word."""
+"""The names of values, by the record and the name of the field, or of the bits in its flag word."""
 
 HEXADECIMAL: Final = frozenset(
     {"message_class", "hash_algorithm", "encryption_algorithm", "session_key_algorithm"}

@@ -1,1 +1,1 @@
-"""The protection of a message: its own claims, and what keys prove."""
+"""The protection of a message: its own claims, and the evidence of keys."""

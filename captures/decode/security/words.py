@@ -31,7 +31,7 @@ class ProtectionColumns(NamedTuple):
 
 
 def protection_of(message: UserMessage) -> ProtectionColumns:
-    """Return what a message claims, true or not."""
+    """Return a message's claims about its protection, true or not."""
     security = message.security
     if security is None:
         return ProtectionColumns(False, None, None, _signed(message), None)

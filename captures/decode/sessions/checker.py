@@ -153,7 +153,7 @@ class SessionChecker:
         half.end = facts.position + facts.size_bytes
 
     def _say_port(self, facts: SessionFacts, view: SessionView) -> None:
-        """Note that only a port shows who called on a connection with messages; that decides who its ends are."""
+        """Add a note if a connection's caller, and so the identity of its ends, is known only by a port."""
         view.connection.by_port = False
         if isinstance(view.half.key, str) or isinstance(view.other.key, str):
             called = view.connection.server.endpoint
@@ -279,7 +279,7 @@ class SessionChecker:
 
         Args:
             before: the packet of the same end right before it.
-            fits: whether it is what the handshake waits for.
+            fits: whether the handshake expects it here.
         """
         half, connection, stage = view.half, view.connection, view.connection.stage
         follows = half.step in MAY_FOLLOW[before]

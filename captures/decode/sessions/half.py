@@ -329,7 +329,7 @@ class Half:
 
 
 def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
-    """Return the last packet up to this one before which the capture lacks messages of an end with these losses."""
+    """Return the last packet up to `packet` before which the capture lacks messages of the end with these losses."""
     if not losses or packet < losses[0]:
         return None
     if len(losses) >= LOSS_LIMIT and packet >= losses[-1]:

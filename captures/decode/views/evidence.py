@@ -1,4 +1,4 @@
-"""What keys prove about a message, in lines below it."""
+"""The evidence of keys about a message, in lines below it."""
 
 from __future__ import annotations
 

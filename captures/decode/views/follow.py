@@ -115,7 +115,7 @@ class History:
             self.events = [each for each, found in numbers if found is None or self.is_told_by(int(found[1]))]
 
     def settle(self, ways: Ways) -> None:
-        """Take away acknowledgments of later numbers if none of them proves anything; see `Ways.may_be_passed`."""
+        """Drop acknowledgments of later numbers if none of them proves anything; see `Ways.may_be_passed`."""
         if self.sequence is None:
             return
         key, own = self.sequence

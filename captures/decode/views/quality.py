@@ -94,7 +94,7 @@ def kinds(reasons: Mapping[str, int]) -> str:
 
 
 def unread(reasons: Mapping[str, int]) -> str:
-    """Return the same for frames that were not read although they may contain MSMQ; empty if there are none."""
+    """Describe the frames that were not read although they may contain MSMQ; empty if there are none."""
     return kinds({what: count for what, count in reasons.items() if what.endswith(NOT_READ)})
 
 
