@@ -36,7 +36,7 @@ Place: TypeAlias = tuple[TxSequenceId, int]
 """A transactional message by its sequence and its number in it.  [MS-MQMQ] 2.2.20.5"""
 
 NACK: Final = 0x8000
-"""Set in each negative class.  [MS-MQMQ] 2.2.18.1.6"""
+"""The bit that is set in each negative class.  [MS-MQMQ] 2.2.18.1.6"""
 SOMEBODY: Final = Guid(b"\xff" * 16)
 BEGINNING: Final = Moment(uptime_ms=0, utc_s=0)
 

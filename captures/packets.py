@@ -306,7 +306,7 @@ class Totals:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no packet is known to be missing: at most, packets whose heads are there lack bytes.
+        """Whether no packet is known to be missing; packets whose heads are there may lack bytes.
 
         Bytes that begin no packet do not hide a packet: their receiver closes the session.  [MS-MQQB] 3.1.5.1
         """

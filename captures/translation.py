@@ -147,7 +147,7 @@ class Translations:
         known: the translations that were found in an earlier part of the capture.
 
     Attributes:
-        found: everything found since.
+        found: the translations found since then.
     """
 
     def __init__(self, known: Iterable[Translation] = ()) -> None:

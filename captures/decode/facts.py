@@ -28,7 +28,7 @@ NOT_SAID: Final = -2
 class SessionFacts(NamedTuple):
     """The fields of any packet except a Ping that the rules of a session need.
 
-    number: the packet's, counted from 1 over the capture.
+    number: its number, counted from 1 over the capture.
     time_ns: since 1970, UTC.
     recoverable: whether a UserMessage is recoverable; None for other packets.
     header: its SessionHeader, if it has one.
@@ -87,7 +87,7 @@ class Fate(Protocol):
 class Crossing(NamedTuple):
     """One message on one hop.
 
-    number: the packet's.
+    number: its packet's number.
     interface: where it was seen; a packet that was captured twice is not a resend.
     recoverable: whether its receiver saves it, as it also saves transactional messages.
     previous_number: PreviousTxSequenceNumber of a transactional message, or NOT_KNOWN; None for other messages; or

@@ -24,14 +24,14 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 REMEMBERED_LIMIT: Final = 100_000
-"""Crossings that are remembered, about 50 MB; the messages that were first seen longest ago are forgotten."""
+"""The most crossings that are remembered, about 50 MB; messages that were first seen longest ago are forgotten."""
 CROSSING_LIMIT: Final = 16
-"""Forms of one message that are remembered, each with its first and last crossing. A message with more forms is not
-judged."""
+"""The most forms of one message that are remembered, each with its first and last crossing. A message with as many is
+not judged."""
 WAITING_LIMIT: Final = 1_000
-"""Crossings of one message that may wait until the queue managers at the ends of their hops are known."""
+"""The most crossings of one message that may wait until the queue managers at the ends of their hops are known."""
 SUSPECT_LIMIT: Final = 16_000
-"""Remembered crossings of messages that an intermediate seems to have changed, until the end of the capture."""
+"""The most crossings, of messages that an intermediate seems to have changed, that are remembered until the end."""
 NO_REASON: Final = "the capture does not show why"
 UNTIL_ACKNOWLEDGED: Final = "its source sends it until its OrderAck comes"
 RECONNECTED: Final = "its sender has another connection by now"

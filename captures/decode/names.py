@@ -128,7 +128,7 @@ def _admin(queue_type: int, queue: QueueName, source: Guid, manager: Guid) -> st
 
 
 def _raw(queue: QueueName) -> str:
-    """Return a queue that has no name as the raw value in the packet."""
+    """Return the raw value of a queue that has no valid format name."""
     if isinstance(queue, bytes):
         return guid_text(Guid(queue))
     return printable(queue) if isinstance(queue, str) else repr(queue)

@@ -38,7 +38,7 @@ from mqproto.wire.layouts.base import base_header
 
 _BASE: Final = struct.Struct(base_header.struct_format("flags", "time_to_reach_queue_s"))
 BODY_TEXT_LIMIT: Final = 16_384
-"""The most characters of a body's text that a row has."""
+"""A row has at most this many characters of a body's text."""
 EXPRESS, RECOVERABLE, TRANSACTIONAL = "express", "recoverable", "transactional"
 NOT_EXPRESS: Final = "recoverable or transactional"
 """The delivery of a message that is cut before the bytes that tell which it is."""

@@ -163,7 +163,7 @@ class Sight:
 
     @property
     def transactional(self) -> bool | None:
-        """Whether a UserMessage is transactional; None if it is not express, and is cut before it shows more."""
+        """Whether a UserMessage is transactional; None if it is not express, and is cut before its kind shows."""
         user = self.user
         assert user is not None
         is_told = not user.recoverable or self.message is not None or len(self.seen.data) >= _FLAGS_END

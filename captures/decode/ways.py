@@ -31,7 +31,7 @@ EVER, NEVER = -(1 << 63), (1 << 63) - 1
 ENDLESS: Final = NEVER
 """More bytes than any message has."""
 SPAN_LIMIT: Final = 256
-"""Gaps of one queue manager that are told apart; if there are more, gaps that are close in time are joined."""
+"""The most gaps of one queue manager that are told apart; beyond this, gaps that are close in time are joined."""
 SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of("connector_qm_guid")
 """The least size of a transactional message, in bytes."""
 

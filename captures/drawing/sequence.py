@@ -78,7 +78,7 @@ def parts(numbers: SequenceProgress) -> Iterator[Part]:
 
 
 def strip(numbers: SequenceProgress, wide: int = WIDTH) -> SvgElement:
-    """Return a picture of that width, and HEIGHT high."""
+    """Return a picture of this width, and HEIGHT high."""
     shown = list(parts(numbers))
     if not shown:
         return SvgElement("g", {})

@@ -115,7 +115,7 @@ class Sender(Direction):
         """Begin with the sequence number of the first byte.
 
         Args:
-            from_start: the first segment had the SYN.
+            from_start: whether the first segment had the SYN.
         """
         assert self._next is None
         self._initial = (start - 1) % 2**32 if from_start else None

@@ -255,7 +255,7 @@ class _Walk:
         self.emit("end")
 
     def _suffixes(self, part: OneOf, name: str) -> dict[int, str]:
-        """Return suffixes that distinguish the cases of a choice by name, by the identity of each case."""
+        """Return suffixes that tell the names of a choice's cases apart, by the `id` of each case."""
         present = [case for case in part.cases.values() if not isinstance(case, Absent)]
         leaves = [case for case in present if not isinstance(case, Record | Single)]
         kinds = {id(case): self.kind(case, name) for case in leaves}

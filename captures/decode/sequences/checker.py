@@ -21,9 +21,9 @@ from mqproto.captures.decode.ways import SECOND_NS, Ways
 from mqproto.wire import NULL_GUID, Guid, TxSequenceId
 
 SEQUENCE_LIMIT: Final = 4_096
-"""Sequences that are remembered; the sequence that was silent longest is forgotten first."""
+"""The most sequences that are remembered; the sequence that was silent longest is forgotten first."""
 NUMBER_LIMIT: Final = 65_536
-"""Messages, over all sequences, whose packets are remembered until they are acknowledged."""
+"""The most messages, over all sequences, whose packets are remembered until they are acknowledged."""
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 

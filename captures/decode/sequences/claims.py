@@ -4,7 +4,7 @@ before.
 An OrderAck for a message that its sender cannot have received is a breach. It is reported only if the message was
 written after the capture began, did not arrive visibly, and cannot have crossed in a gap of the capture. It is a fault
 only if the capture also shows that the message stopped before the sender, or that its source did not send it by the
-only way.  [MS-MQQB] 3.1.1.6.2
+only way there is.  [MS-MQQB] 3.1.1.6.2
 
 Packets that explain part of a claim may come behind it, because the reader waited for missing bytes. The rest of the
 claim is still judged, but becomes a note.

@@ -14,9 +14,9 @@ from mqproto.captures.decode.ranges import BoundedRanges
 from mqproto.wire import TxSequenceId
 
 GAP_LIMIT: Final = 1_000
-"""Gaps of one sequence on one hop that are remembered."""
+"""The most gaps of one sequence on one hop that are remembered."""
 MARK_LIMIT: Final = 64
-"""Numbers of one sequence on one hop for which the first packet is remembered."""
+"""The most numbers of one sequence on one hop for which the first packet is remembered."""
 NOTE = Severity.NOTE
 
 

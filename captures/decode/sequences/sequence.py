@@ -16,13 +16,13 @@ from mqproto.wire import NULL_GUID, Guid, QueueName, TxSequenceId
 HOP_LIMIT: Final = 64
 """A sequence that crosses more hops than this is no longer judged."""
 CLAIM_LIMIT: Final = 100
-"""Apparently wrong acknowledgments of one sequence that are remembered."""
+"""The most apparently wrong acknowledgments of one sequence that are remembered."""
 SAID_LIMIT: Final = 16
-"""OrderAcks of one sequence that are compared with each other: the latest."""
+"""The most OrderAcks of one sequence that are compared with each other; the latest are."""
 PASSED_LIMIT: Final = 256
-"""Messages of one sequence that are remembered because they skipped lower numbers."""
+"""The most messages of one sequence that are remembered because they skipped lower numbers."""
 WRITTEN_LIMIT: Final = 64
-"""Seconds for which the first number that was written in each is remembered."""
+"""The most seconds for each of which the first number written in it is remembered."""
 
 SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
 """The source queue manager, and the identifier that it assigned."""

@@ -17,9 +17,9 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid, guid_text
 
 CONNECTION_LIMIT: Final = 4_096
-"""Connections that are remembered; the oldest is forgotten first."""
+"""The most connections that are remembered; the oldest is forgotten first."""
 ADDRESS_LIMIT: Final = 16_384
-"""Addresses whose queue managers are remembered; if there are more, all are forgotten and learned again."""
+"""The most addresses whose queue managers are remembered; beyond this, all are forgotten and learned again."""
 
 
 class Stage(IntEnum):

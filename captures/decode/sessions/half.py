@@ -19,14 +19,14 @@ from mqproto.captures.net.tcp import Endpoint
 HALF_CIRCLE: Final = 0x8000
 """A 16-bit count that is ahead of another by at least this much counts as behind it."""
 OUTSTANDING_LIMIT: Final = HALF_CIRCLE - 1
-"""Unacknowledged messages whose packets are remembered."""
+"""The most unacknowledged messages whose packets are remembered."""
 HIDDEN_LIMIT: Final = 0x2000
 """If a hole may hide more messages than this, the number of messages is unknown."""
 HEARD_LIMIT: Final = 1_024
-"""Acknowledgments that are remembered because the numbers of their messages may become known later."""
+"""The most acknowledgments that are remembered because the numbers of their messages may become known later."""
 
 LOSS_LIMIT: Final = 64
-"""Losses of one end that are told apart; after the last of them, a loss is assumed before each packet."""
+"""The most losses of one end that are told apart; after the last of them, a loss is assumed before each packet."""
 
 
 class Step(IntEnum):

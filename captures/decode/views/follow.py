@@ -33,10 +33,10 @@ from mqproto.wire import (
 
 NANOSECONDS: Final = 1_000_000_000
 MESSAGE_LIMIT: Final = 100
-"""Messages of one label, or of one ordinal, that are followed."""
+"""The most messages of one label, or of one ordinal, that are followed."""
 EVENT_LIMIT: Final = 10_000
 ORDER_ACK_LIMIT: Final = 16
-"""OrderAcks of one sequence that are remembered for messages that come later in the capture."""
+"""The most OrderAcks of one sequence that are remembered for messages that come later in the capture."""
 ACKNOWLEDGED: Final = re.compile(r"(?:OrderAck of all up to|FinalAck of number) (\d+)")
 
 
