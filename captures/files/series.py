@@ -28,7 +28,7 @@ _COUNTED: Final = re.compile(r"^(?P<name>.+\.(?:pcap|pcapng|cap|dmp))\d+$", re.I
 
 
 def series_name(path: str) -> str:
-    """Return the path of a file without the parts that the tools above add to the names of a series."""
+    """Return the path of a file without the parts that tools add to the names of a series."""
     folder, name = os.path.split(path)
     name = unpacked_name(name)
     counted = _COUNTED.match(name)

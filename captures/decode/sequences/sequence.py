@@ -22,7 +22,7 @@ SAID_LIMIT: Final = 16
 PASSED_LIMIT: Final = 256
 """The most messages of one sequence that are remembered because they skipped lower numbers."""
 WRITTEN_LIMIT: Final = 64
-"""The most seconds for each of which the first number written in it is remembered."""
+"""The most SentTimes of one sequence that are remembered, each with the first number that was written then."""
 
 SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
 """The source queue manager, and the identifier that it assigned."""
