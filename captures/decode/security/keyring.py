@@ -36,7 +36,7 @@ class Evidence(NamedTuple):
     """What keys prove about one message; None for what is unknown or absent.
 
     verified: whether its signature holds by the certificate that it carries, or by a key at hand.
-    signer: the name in the message's certificate, if it or its issuer's is at hand; or the file of the key.
+    signer: the name in the certificate that proves it, if that or its issuer's is at hand; or the file of the key.
     signature, decryption: the result in words, with the reason if something is unknown.
     plain: its decrypted body, if it was encrypted.
     """
