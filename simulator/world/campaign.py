@@ -19,7 +19,7 @@ from mqproto.simulator.world.truth import simulate_into
 SHARE: Final = 25
 """How many seeds a process takes at a time."""
 ENOUGH: Final = 10
-"""After this many broken runs, begin no more."""
+"""Stop beginning new runs after this many broken ones."""
 
 
 def run_seeds(

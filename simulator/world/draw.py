@@ -49,7 +49,7 @@ APART: Final = frozenset(
         "withdraw keys",
     }
 )
-"""Faults that are drawn in their own way."""
+"""Faults that `draw_faults` leaves out, because other functions draw them."""
 TRAFFIC: Final = {
     "transactional": 10,
     "final ack": 3,
@@ -70,11 +70,11 @@ MIXED: Final = ("transactional", "to reach", "to reach", "to reach, no letter")
 """What a paused source has to send: some of it will expire, and some not."""
 PAUSE_MS: Final = 4_500
 BARRED_MS: Final = 2_000
-"""The shortest time to bar a route, long enough to be tried in vain."""
+"""The shortest time for which a route is barred: long enough for a node to try the route in vain."""
 MESSAGES: Final = 100
 """About how many messages a world has."""
 HEADERS_BYTES: Final = 2_000
-"""The most that a packet has besides its body."""
+"""The largest size of a packet without its body, in bytes."""
 
 LARGEST_PROTECTED_BYTES: Final = BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES
 
@@ -269,8 +269,8 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
 def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst]:
     """Move the bursts to two nodes that know only each other's addresses.
 
-    A node that nobody can call calls the other first, and again while it awaits an answer. The other's messages for it
-    go by its GUID.
+    A node that nobody can call calls the other first, and again while it awaits an answer. The other's messages
+    name the node by its GUID.
     """
     if uncalled:
         yield Burst(at_ms=0, source=CALLER, target=CALLED, kind=to_a_stranger("final ack"))
@@ -283,7 +283,7 @@ def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst
 def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
     """Encrypt half and sign a third of the bursts that do not go by a direct format name.
 
-    The sources of some, whose acknowledgments could repeat a secret, are told if they are not received.
+    Acknowledgments of some could repeat a secret: their sources are told if a message is not received.
     """
     for burst in bursts:
         encrypted, signed, heard_of = dice.randrange(2) == 0, dice.randrange(3) == 0, dice.randrange(2) == 0
@@ -296,7 +296,7 @@ def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 
 
 def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
-    """In one world of six, have sources choose a queue for dead letters, for three in four bursts that ask for any."""
+    """In one world of six, have sources choose a dead-letter queue for three in four bursts that ask for any."""
     chooses = dice.randrange(6) == 0
     for burst in bursts:
         asks = chooses and KINDS[burst.kind].dead_lettered and dice.randrange(4) > 0
@@ -377,7 +377,7 @@ def _gaps(
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
     """In one world of six, pause a source until part of a sequence has expired, so later messages bridge gaps.
 
-    When it goes on, it may resend what crossed a gap, or restart between the two.
+    Around the time when it goes on, the source may resend messages or restart, or the target may send no OrderAcks.
     """
     ends = [
         (burst.source, burst.target)
@@ -416,7 +416,7 @@ def _late(dice: random.Random, consumers: Iterable[Consumer], storm_ms: int) -> 
 
 
 def _ends(dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, str]:
-    """Draw who sends to whom: mostly through another node, and now and then a node to itself."""
+    """Draw a source and a target: mostly with another node between them, and now and then one node for both."""
     source, target = dice.choice(nodes), dice.choice(nodes)
     if dice.randrange(8) == 0:
         return source, target
@@ -517,7 +517,7 @@ def _cut(
     """In half of the worlds with a spare link, lose one for good and then take it off the map.
 
     All nodes stay connected, because a node that forges acknowledgments sends them to anybody. A link for direct names
-    is never spare, because these take no other route.
+    is never spare, because messages to these take no other route.
     """
     dice = chance(seed, "cut")
     direct = {frozenset((burst.source, burst.target)) for burst in bursts if KINDS[burst.kind].direct}
@@ -537,9 +537,9 @@ def _cut(
 def _barred(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """In one of four worlds with a choice of routes, bar the first route of a burst from then until the calm.
+    """In one of four worlds with a choice of routes, bar the first route of a burst from its time until the calm.
 
-    Its source tries that route again and again, and takes it when it can.
+    Its source tries that route again and again, and takes it once it is open.
     """
     dice = chance(seed, "barred")
     steps = steps_between(nodes, links)
@@ -568,7 +568,7 @@ def _picky(
 ) -> Iterable[Fault]:
     """In one world of six, a node refuses messages that come to it or pass it, for ever or for a while.
 
-    There is only one, because two that refuse each other's would end the sessions on which the other is tried.
+    There is only one such node: two that refused each other's messages would end the sessions on which these are tried.
     """
     chosen = [
         (number, burst)

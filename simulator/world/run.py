@@ -35,19 +35,19 @@ TIMES: Final = frozenset({"time_to_reach_queue_s", "time_to_be_received_s"})
 CALM_MS: Final = 600_000
 """The longest calm; it ends as soon as nobody owes anything.
 
-Of honest worlds, 99 in 100 need one minute, and the slowest in a thousand needs four. They have to detect dead
+99 in 100 honest worlds need one minute, and the slowest in a thousand needs four. They have to detect dead
 sessions, a minute for each, and then resend what is lost again at the longest timeout, also one minute.
 """
 CALM_STEP_MS: Final = 2_000
 ROOMY_AFTER_MS: Final = 5_000
-"""When, in the calm, a full node that gets more room is back."""
+"""The time in the calm at which a full node is back with more room."""
 FOLLOWING: Final = 200
-"""The most messages that follow a refused one, until it is known which it is."""
+"""The most messages sent behind a refused message until it is clear which message is refused."""
 FOLLOWING_IN_VAIN: Final = 20
-"""After how many of them to see whether they can pass at all."""
+"""After this many of them, check whether they can pass at all."""
 FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
-"""The number of the first burst that follows what is held in vain."""
+"""The number of the first burst that follows messages held in vain."""
 FIRST_CALLING: Final = 8_000
 """The number of the first burst of a node that calls again."""
 FOLLOWING_OF_ONE: Final = 1_000
@@ -167,10 +167,10 @@ def _come_to_rest(
     sent_ms: int,
     invariant: Callable[[Ledger, Sequence[WatchedNode]], str | None],
 ) -> tuple[str | None, int]:
-    """Pass time until an invariant holds and everything is sent, or for too long.
+    """Let time pass until an invariant holds and everything is sent, or the limit is reached.
 
     Returns:
-        what is wrong in the end, and the length of the next step.
+        a breach that is left at the end, and the length of the next step.
     """
     events, nodes = world.events, list(world.nodes.values())
     end_ms, step_ms = events.now_ms + CALM_MS, CALM_STEP_MS
@@ -191,14 +191,14 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
 def _send_once_more(world: World) -> int:
     """Send one more message of each sequence whose messages an operator deleted, or whose store was put back.
 
-    A copy held by the destination behind a lost and then deleted message stays until this one comes. So it must not be
-    refused for lack of room: nodes that were full have more by then.
+    A copy held by the destination behind a lost and then deleted message stays until this one comes. So the new one
+    must not be refused for lack of room: nodes that were full have more by then.
 
     A node that nobody can call sends one in any case, and calls for its answer: by its clock it may be too late for
     answers to earlier ones.
 
     Returns:
-        when they are sent.
+        the time at which they are sent.
     """
     at_ms = world.events.now_ms + ROOMY_AFTER_MS
     streams = {
@@ -220,7 +220,7 @@ def _send_once_more(world: World) -> int:
 
 def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
     """Send one more message of each sequence with messages held in vain, when all else is at rest: an earlier one would
-    hide what is lost at the end of a sequence."""
+    hide a loss at the end of a sequence."""
     world.ledger.tally["followed on what was held in vain"] += 1
     streams = {(message.burst.source, message.burst.target, _plain(message.kind)) for message in held}
     now_ms = world.events.now_ms
@@ -230,7 +230,7 @@ def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
 
 
 def _send_behind_what_is_refused(world: World) -> None:
-    """Keep sending in the calm behind a refused message: only one that passes tells it from a full neighbour."""
+    """Keep sending in the calm behind a refused message: only a message that passes shows that no node is full."""
     for fault in world.scenario.faults:
         if fault.kind == "picky":
             # By then, what its application could not send in the storm has been accepted, too.
@@ -256,7 +256,7 @@ def _follow(world: World, fault: Fault, left: int) -> None:
     """Send the next message from where the refused one lies, because by another route it would not pass there.
 
     If all of them are in a sequence other than the refused message's, they wait for it, and nothing passes that would
-    tell what is wrong. So eventually an operator mends the node.
+    show what is wrong. So eventually an operator mends the node.
     """
     number = fault.value
     refused = world.scenario.bursts[number]
@@ -289,7 +289,7 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
-    """Return the nodes that have one of these to send, if it is in no sequence: its source uses no other routes."""
+    """Return the nodes that have one of these messages to send, if it is in no sequence; others keep to their route."""
     names = {message.identity for message in messages if message.place is None}
     return [node.name for node in world.nodes.values() if names and _keeps(node, names)]
 
@@ -329,7 +329,7 @@ def _plain(kind: Kind) -> str:
 
 
 def _has_ended(message: Message) -> bool:
-    """Whether it is known what became of a message."""
+    """Whether the outcome of a message is known."""
     is_told = message.letters or message.refusals or message.lost_copies or message.was_not_encrypted
     return bool(message.receipts or message.gone or message.deleted or is_told)
 

@@ -42,7 +42,7 @@ def message_facts(message: Message) -> dict[str, Any]:
         never left its node.
     order: its place among the messages from that source to that queue.
     arrivals: how often it was put into its queue. receipts: how often an application received it for good.
-    ended_in_queue: how often it left its queue otherwise.
+    ended_in_queue: how often it left its queue in another way.
     refusals, told, replies: classes of negative acknowledgments sent for it, of those that reached its source, and of
         acknowledgments in its administration queue.
     dead_letters: node and class. journaled: how often it was put into its source's journal.

@@ -46,7 +46,7 @@ class Breach:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What a smaller world has to break as well: the invariant, and for an error of our own where it was raised."""
+        """The breach that a smaller world must have, too: the invariant, and the place that raised an error of ours."""
         return self.invariant, self.detail.partition(": ")[0] if self.invariant == OWN_ERROR else ""
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Breach:
 
 
 class BreachFoundError(Exception):
-    """An invariant is broken; what comes after it means nothing."""
+    """An invariant is broken; later events mean nothing."""
 
 
 class World:
@@ -62,7 +62,7 @@ class World:
 
     Args:
         traced: whether to keep a trace of everything.
-        capture: a pcapng file for what a sniffer sees.
+        capture: a pcapng file for the frames that a sniffer sees.
         segment_bytes: the most payload in one captured frame.
     """
 
@@ -155,7 +155,7 @@ class World:
         return Routes(managers, hosts, peers=self._peers_of(name))
 
     def _peers_of(self, name: str) -> dict[Guid, Peer]:
-        """Return all other nodes, each at its address, and whose messages it may bring over any link."""
+        """Return all other nodes with their addresses, and the nodes whose messages each may bring over any link."""
         links = self._linked()
         return {
             guid_of(other): Peer((other,), brings=frozenset(map(guid_of, brought_by(other, name, links))))
@@ -200,7 +200,7 @@ class World:
         return way
 
     def restart_later(self, machine: Machine) -> None:
-        """Restart a node that stopped by itself after a while."""
+        """After a while, restart a node that stopped by itself."""
         self.events.at(self.events.now_ms + RESTART_MS, self.restart, machine, machine.node.life)
 
     def restart(self, machine: Machine, life: int) -> None:
@@ -212,7 +212,7 @@ class World:
     # Keys
 
     def guard_of(self, name: str, settings: Settings) -> Guard:
-        """Return what encrypts and signs at a starting node."""
+        """Return the guard that encrypts and signs for a starting node."""
         if self.keyring is None:
             return NO_KEYS
         self.ledger.keys_known[name] = self.keyring.known_by(name)

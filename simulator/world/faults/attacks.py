@@ -1,4 +1,4 @@
-"""Draws attacks: who is called, by whom, and when it could hurt most.
+"""Draws attacks: the node to call, the caller, and the moment that could hurt most.
 
 In one world of four, strangers present the GUIDs of nodes or speak in their names. In half of these worlds the
 applications' queues are open to strangers, so allowed messages meet forbidden ones.
@@ -24,7 +24,7 @@ CONFIRMING: Final = frozenset(
 DOWN_MS: Final = (100, 1_000, 5_000)
 """For how long the impersonated node is down."""
 EARLY_MS: Final = 200
-"""How long before the attack it goes down."""
+"""How long before the attack the impersonated node goes down."""
 
 
 def draw_attacks(
@@ -55,7 +55,7 @@ def draw_attacks(
 def draw_visits(
     dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """Draw strangers that begin sequences of their own where others do, so that one gives up its place."""
+    """Draw strangers that begin sequences of their own in queues that nodes also send to, so one loses its place."""
     value = next(number for number, plot in enumerate(PLOTS) if plot.says is forgeries.visits)
     for burst in bursts:
         if burst.source != burst.target and dice.randrange(2):

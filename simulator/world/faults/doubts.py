@@ -1,4 +1,4 @@
-"""Draws worlds in which sent messages expire: their dead letters are in doubt until late word comes."""
+"""Draws worlds in which sent messages expire: their dead letters are in doubt until late acknowledgments come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mqproto.simulator.world.scenarios.traffic import KINDS
 LATE_MS = (2_500, 4_000, 6_000)
 """How late the acknowledgments are: TimeToReachQueue is 2 s in these worlds."""
 SENT = ("to reach", "to reach", "to reach, journaled", "transactional", "to receive")
-"""What is sent then: some of it will expire, and some not."""
+"""The kinds of messages sent in these worlds: some messages will expire, and some will not."""
 
 
 def draw_doubters(dice: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
@@ -28,10 +28,10 @@ def draw_late_words(
     bursts: Iterable[Burst],
     storm_ms: int,
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
-    """Draw what a doubter sends, and what keeps the acknowledgments away until the messages have expired.
+    """Draw a doubter's messages, and faults that keep their acknowledgments away until the messages have expired.
 
     Its neighbours can send it nothing for a while, or its links break when some of the messages have crossed; and now
-    and then it dies in between.
+    and then the doubter dies in between.
     """
     ends = [
         (burst.source, burst.target)

@@ -1,7 +1,7 @@
 """Strangers that present the GUID of a node or speak in its name, and strangers that only want to send.
 
-fuzz/tactics/forgeries.py has what they say, strangers.py makes them call and hang up, and attacks.py says whom they
-visit in a drawn world.
+fuzz/tactics/forgeries.py has their words, strangers.py makes them call and hang up, and attacks.py chooses the nodes
+that they visit in a drawn world.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from mqproto.simulator.world.world import World
 from mqproto.wire import INFINITE, Guid, Packet, TxSequenceId
 
 CROWD: Final = 10
-"""How many sessions a crowd opens: more than one known queue manager may have."""
+"""How many sessions a crowd opens: more than a node allows one known queue manager."""
 AGAIN_MS: Final = 700
-"""How often plots that go on repeat themselves."""
+"""The time between two repetitions of a plot that goes on."""
 
 
 class Standing(Enum):
     """The identity under which a stranger asks for a session."""
 
     CLAIM = auto()
-    """From elsewhere, with the GUID of the node in whose name it speaks."""
+    """From an address of its own, with the GUID of the node in whose name the stranger speaks."""
     NAMELESS = auto()
-    """From elsewhere, with an unknown GUID."""
+    """From an address of its own, with an unknown GUID."""
     NEIGHBOUR = auto()
-    """From the address and with the GUID of a node, which it is believed to be. It speaks in the name of another node,
+    """From the address and with the GUID of a node, so it passes for that node. It speaks in the name of another node,
     whose messages that node does not bring."""
 
 
@@ -59,7 +59,7 @@ class Impostor:
 
     Args:
         name: the address that it comes from.
-        mail_for: the node whose messages it must not get; None if it is believed to be a node.
+        mail_for: the node whose messages it must not get; None if it passes for a node.
     """
 
     has_power = True
@@ -74,7 +74,7 @@ class Impostor:
         """Ignore the event."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Check that what comes is not another's; acknowledge nothing."""
+        """Check that the packets have no message for another node; acknowledge nothing."""
         self._world.oracle.holds(invariants.strangers_get_no_mail, end, self._mail_for, glimpses)
 
     def end_lost(self, end: End, reason: str) -> None:
@@ -117,7 +117,7 @@ def speaker_of(world: World, node: LinkedNode, name: str) -> Speaker:
 
 
 def sent_as(message: Message) -> LastSent:
-    """Return a message of a sequence, as a forger of its acknowledgment has to name it."""
+    """Return a message of a sequence in the form in which a forged acknowledgment names it."""
     assert message.place is not None
     (time_stamp, ordinal), number = message.place
     message_id = int.from_bytes(message.identity[16:], "little")
@@ -160,7 +160,7 @@ PLOTS: Final = (
 
 
 def value_of(plot: int, name: str, nodes: tuple[str, ...]) -> int:
-    """Return the `value` of a fault for a plot, by its place in PLOTS, and the node that it is about."""
+    """Return the `value` of a fault: it encodes a plot's index in PLOTS, and the node that the plot is about."""
     return nodes.index(name) * len(PLOTS) + plot
 
 

@@ -22,13 +22,13 @@ from mqproto.turn.endings import ReplyTo
 from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in, encode_packet
 
 LATE_MS: Final = (0, 300, 2_000, 12_000)
-"""After what time to repeat an OrderAck; 0 is never."""
+"""The delays after which an OrderAck is repeated; 0 means that it is not."""
 INSTALLED_S: Final = 1_400_000_000
 """The TimeStamp of a node that takes it from the time of its installation.  Note <35>"""
 
 
 def own_sequence(body: OrderAckBody) -> OrderAckBody:
-    """Return the body by the table of 3.1.7.17."""
+    """Return the body as the table of 3.1.7.17 has it."""
     own = TxSequenceId(time_stamp=INSTALLED_S, ordinal=1)
     return OrderAckBody(own, body.tx_sequence_number, body.tx_previous_sequence_number)
 

@@ -37,7 +37,7 @@ Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]
 
 
 def impatient(world: World, fault: Fault) -> bool:
-    """The node resends everything that waits for an OrderAck, long before it is due."""
+    """The node resends everything that waits for an OrderAck, long before the resend is due."""
     node = world.nodes[fault.where]
     return node.do(_resend, node)
 
@@ -79,7 +79,7 @@ def picky(world: World, fault: Fault) -> bool:
 
 
 def lossy(world: World, fault: Fault) -> bool:
-    """For a while, or until it restarts, the node falsely claims to have saved what it should pass on.
+    """For a while, or until it restarts, the node falsely claims to have saved messages that it should pass on.
 
     Only transactional messages are lost like this: their source still has them, and sends them again.
     """
@@ -153,7 +153,7 @@ class Sparing:
         self._transports.acknowledge = partial(self._acknowledge, self._transports.acknowledge)
 
     def spare_until(self, end_ms: int) -> None:
-        """Begin, or continue for longer."""
+        """Begin to acknowledge sparsely, or continue for longer."""
         self._end_ms = max(self._end_ms, end_ms)
         for session in self._transports.sessions:
             self._missing.setdefault(session, [])
@@ -217,7 +217,7 @@ class Sparing:
             self._transports.touch(session)
 
     def _say_what_is_saved(self, session: Session, missing: list[int]) -> None:
-        """Acknowledge at most 32 recoverable messages, beginning with the first missing or never named one."""
+        """Acknowledge at most 32 recoverable messages, from the first that is missing or was never named."""
         data = session.data
         first = data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF
         count = min(ahead(data.recoverable_message_received_count + 1, first), FLAG_COUNT)

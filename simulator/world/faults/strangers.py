@@ -25,7 +25,7 @@ FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
     lambda node: proposal(),
     lambda node: connection_request(guid_of(STRANGER), guid_of(node), time_stamp_ms=0)[:-4],
 )
-"""What strangers say, given the name of the node that they have called. Drawn worlds have the first five."""
+"""The words of strangers, made from the name of the node that they have called. Drawn worlds have the first five."""
 
 
 def stranger(world: World, fault: Fault) -> bool:

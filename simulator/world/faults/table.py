@@ -21,13 +21,13 @@ from mqproto.simulator.world.world import World
 from mqproto.turn.effects import QueueKind
 
 DETOUR_MS: Final = 300
-"""How long after a route is blocked another is chosen."""
+"""The time between the blocking of a route and the choice of another."""
 HURT: Final = frozenset({QueueKind.SEQUENCE, QueueKind.OUTGOING, QueueKind.HELD, QueueKind.LOCAL})
 """The queues whose messages may be damaged: messages that wait for a FinalAck have already arrived."""
 ASKED: Final = 4
 """How many times a curious operator asks."""
 LATE_MS: Final = 100
-"""By how much some nodes start later than others after the map has changed."""
+"""The delay after which some nodes start, later than the others, when the map has changed."""
 
 # Nodes
 
@@ -155,7 +155,7 @@ def reroute(world: World, fault: Fault) -> bool:
 
 
 def detour(world: World, fault: Fault) -> bool:
-    """What the node has sent gets stuck one step on; then it restarts, and sends later messages by another route."""
+    """The node's sent messages get stuck one hop on; then it restarts, and sends later messages by another route."""
     goals = [burst.target for burst in world.scenario.bursts if burst.source == fault.where]
     for goal in goals:
         way = world.way(fault.where, goal)
@@ -308,7 +308,7 @@ def hold(world: World, fault: Fault) -> bool:
 
 
 def ask(world: World, fault: Fault) -> bool:
-    """An operator asks several times what waits where, and where each message is."""
+    """An operator asks several times for the state of each queue and the place of each message."""
     machine = world.machines[fault.where]
     if machine.node.core is None:
         return False

@@ -16,7 +16,7 @@ class EventQueue:
 
     def __init__(self, begins_utc_s: int = START_UTC_S) -> None:
         self.begins_utc_s = begins_utc_s
-        """What every clock shows at the beginning."""
+        """The date on every clock at the beginning."""
         self.now_ms = 0
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._entered = 0

@@ -1,4 +1,4 @@
-"""What an onlooker sees in a passing packet without decoding it; the offsets come from the layouts."""
+"""Fields that an onlooker reads in a passing packet without decoding it; the offsets come from the layouts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Glimpse:
 
     @property
     def body(self) -> bytes:
-        """What an intermediate must not change: everything after the flags, without the SessionHeader."""
+        """The bytes that an intermediate must not change: everything after the flags, without the SessionHeader."""
         _, size = _head.unpack_from(self.packet)
         return self.packet[_AFTER_FLAGS:size]
 

@@ -1,7 +1,7 @@
 """Links, which may be stalled, shut or silent, and the connections on them.
 
-A connection carries bytes in order, like TCP: all of them, or all up to the moment when it breaks; what is on its way
-then is lost. An end may be dead without the other knowing it: then what the other sends goes nowhere.
+A connection carries bytes in order, like TCP: all of them, or all up to the moment when it breaks; bytes on their way
+then are lost. An end may be dead without the other knowing it: then the other's bytes go nowhere.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mqproto.simulator.world.scenarios.scenario import Cable
 from mqproto.turn.effects import SendPing
 
 CONNECT_TIMEOUT_MS: Final = 20_000
-"""When an operating system gives up a connection that nobody answers."""
+"""The time after which an operating system gives up a connection that nobody answers."""
 STRANGER: Final = "stranger"
 """The name of every caller that is not a node."""
 LOST_DATAGRAMS: Final = 10
-"""One in this many is lost on its way there or back."""
+"""One datagram in this many is lost, on its way there or back."""
 
 
 class Host(Protocol):
@@ -37,7 +37,7 @@ class Host(Protocol):
 
     @property
     def has_power(self) -> bool:
-        """Whether its system answers, whether its queue manager is up or down."""
+        """Whether its system answers, even if its queue manager is down."""
 
     @property
     def is_node(self) -> bool:
@@ -64,7 +64,7 @@ class Caller(Host, Protocol):
         """Its queue manager; None while it is down."""
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Do something if it is still in this life."""
+        """Run `act` if the host is still in this life."""
 
     def accepted(self, end: End) -> None:
         """Take a connection from somebody else."""
@@ -116,7 +116,7 @@ class End:
         self.sent = 0
         """UserMessages that left here."""
         self.acked = 0
-        """How many of them were acknowledged by headers that arrived here."""
+        """How many of these UserMessages were acknowledged by headers that arrived here."""
         self.window = 1 << 16
         """The window that the peer last announced."""
         self.expected: deque[tuple[int, bytes]] = deque()
@@ -154,7 +154,7 @@ class Wire:
         return self.link.latency_ms + (self._dice.randrange(jitter_ms + 1) if jitter_ms else 0)
 
     def connect(self, machine: Caller, session: int, peer: Caller) -> None:
-        """Open a connection from a node; later both ends are told, or only the caller that it failed."""
+        """Open a connection from a node. Later both ends are told, or only the caller hears that it failed."""
         now_ms, life = self._events.now_ms, machine.life
         talk = self._sniffer.calls(machine.name, peer.name) if self._sniffer is not None else None
         if now_ms < self.silent_until_ms:
@@ -202,7 +202,7 @@ class Wire:
             talk.established()
 
     def ping(self, machine: Caller, request: SendPing, peer: Caller) -> None:
-        """Send a datagram there and the answer back, unless one of them is lost."""
+        """Send a datagram to the peer and the answer back, unless one of the two is lost."""
         now_ms = self._events.now_ms
         lost = (
             self._dice.randrange(LOST_DATAGRAMS) == 0
@@ -282,7 +282,7 @@ class Wire:
             talk.finish_arrives(end.side, wanted=False)
 
     def kill(self, end: End) -> None:
-        """Kill one end, whose system says so: the other may be told before the last bytes arrive."""
+        """Kill one end, whose system resets the connection: the other may be told before the last bytes arrive."""
         self.forget(end)
         if end.talk is not None:
             end.talk.reset(end.side)

@@ -1,7 +1,7 @@
 """A sniffer of a world: it sees all frames of all links, each at the moment when it leaves its sender.
 
 It sits where every node's packets pass as they leave, like a sniffer on the loopback of one machine; a link's delay
-comes later. So it sees what left its sender even if the connection broke before it arrived, and sees an acknowledgment
+comes later. So it sees data that left its sender even if the connection broke first, and sees an acknowledgment
 when the acknowledged data has arrived. The network loses no segment, so it sees none twice: late data was stalled, and
 data that never arrives is never acknowledged.
 
@@ -56,7 +56,7 @@ class Sniffer:
 
     @property
     def frame_count(self) -> int:
-        """How many frames were written."""
+        """The number of frames written."""
         return self._recorder.frame_count
 
     def calls(self, client: str, server: str) -> Talk:
@@ -107,10 +107,10 @@ class Sniffer:
 
 
 class Talk:
-    """One connection as the sniffer sees it. Each method says what left a side, or what arrived at one.
+    """One connection as the sniffer sees it. Each method records that something left a side, or arrived at it.
 
-    As in reality, the operating systems of both sides answer by themselves: they acknowledge what arrives, and refuse
-    what comes for a program that is gone.
+    As in reality, the operating systems of both sides answer by themselves: they acknowledge arriving data, and refuse
+    data for a program that is gone.
     """
 
     def __init__(self, sniffer: Sniffer, segments: Segments) -> None:
@@ -143,8 +143,8 @@ class Talk:
     def arrives(self, receiver: Side, size_bytes: int, *, wanted: bool) -> None:
         """Bytes arrive; `wanted` says whether a program still reads them.
 
-        If their sender reset the connection, the reset comes behind them. What the receiver sends before that
-        acknowledges them.
+        If their sender reset the connection, the reset comes behind them. Anything that the receiver sends before
+        the reset acknowledges the bytes.
         """
         if self._reset or not size_bytes:
             if wanted and receiver not in self._reset:

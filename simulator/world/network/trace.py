@@ -11,7 +11,7 @@ from mqproto.simulator.world.network.links import End
 
 
 class WorldTrace:
-    """Keeps what happens, if wanted; lines are made on demand."""
+    """Keeps the events of a world, if wanted, and makes lines of text from them on demand."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._wanted = wanted

@@ -12,7 +12,7 @@ from mqproto.simulator.world.scenarios.traffic import Message
 
 
 class Application:
-    """A consumer at work; `receive` takes what it has received for good."""
+    """A consumer at work; `receive` takes the messages that it has received for good."""
 
     def __init__(
         self, number: int, consumer: Consumer, node: LinkedNode, receive: Callable[[list[Message]], None]
@@ -49,7 +49,7 @@ class Application:
             self._ask_in_vain()
 
     def _ask_in_vain(self) -> None:
-        """Ask a second time, if this consumer does: that must be refused and change nothing."""
+        """Ask a second time, if this consumer does so: the node must refuse that, and nothing may change."""
         node, consumer = self._node, self.consumer
         core, is_refused = node.core, False
         if core is None or not consumer.asks_twice:
@@ -62,7 +62,7 @@ class Application:
         node.oracle.holds(invariants.one_request_at_a_time, self.number, consumer, is_refused=is_refused)
 
     def restarted(self, *, is_there: bool = True) -> None:
-        """Start again: the node is up, or has the queue, again, and does not know what it gave us.
+        """Start again: the node is up or has the queue again, and does not know which messages it gave us.
 
         is_there: whether it has the queue.
         """

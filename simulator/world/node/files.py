@@ -129,7 +129,7 @@ class SimulatedFile:
         """Keep unflushed data or lose it, or decide for each sector by itself.
 
         Args:
-            kept: whether all sectors of the last write are new, or at least one is old; None is either.
+            kept: True if all sectors of the last write are new, False if at least one is old, None if either may be so.
         """
         changes, self._unflushed = self._unflushed, []
         if len(self.data) > self._flushed_bytes:
@@ -201,7 +201,7 @@ class SimulatedConnection(sqlite3.Connection):
             super().close()
 
     def is_gone(self) -> bytes:
-        """End with the process; return what its last whole transaction left."""
+        """End with the process; return the file as its last whole transaction left it."""
         if self.in_transaction:
             self.rollback()
         image = self.image()
@@ -242,7 +242,7 @@ class SimulatedFiles:
     """One folder, with one store.
 
     Args:
-        loses_power: whether the power can fail; if not, what it would leave need not be kept.
+        loses_power: whether the power can fail; if not, unflushed data need not be tracked.
 
     Attributes:
         room_bytes: how much the files of the log may take; None for a disk that never fills up.
@@ -299,7 +299,7 @@ class SimulatedFiles:
         self._planned, self._steps = death, 0
 
     def step(self, size: int = 1) -> int:
-        """Begin a step on the disk; call `stepped` after it. Return how much to do: all, except in the last step."""
+        """Begin a step on the disk; `stepped` ends it. Return how much to do: everything, except in the last step."""
         if self.death is not None:
             raise self.death
         if self._flushing is not None:
@@ -463,7 +463,7 @@ class SimulatedFiles:
         """End the process, and perhaps the power.
 
         Args:
-            kept: whether the write that was being flushed is completely on disk; None is either.
+            kept: whether the write that was being flushed is completely on disk; None if either may be so.
         """
         db, self._db = self._db, None
         if db is not None:

@@ -1,11 +1,11 @@
-"""The keys of a world's nodes: which ones each has, and whose it knows.
+"""The keys of a world's nodes: each node's own, and the public keys of others that it knows.
 
-The guard is the one of real nodes, with all its caches. What it takes from the system elsewhere comes from dice here:
+The guard is the one of real nodes, with all its caches. Only its random data comes from dice here, not from the system:
 keys, session keys, and their padding, for which pyca has no other source than the system. So one scenario always makes
 the same capture.
 
-Keys of 512 bits are quick, and anybody can break them. Each pair that replaces another is a little longer, because of
-two pairs of equal length the wrong one fits a body now and then.
+Keys of 512 bits are quick, and anybody can break them. Each pair that replaces another is a little longer, because with
+two pairs of equal length, the wrong one now and then seems to fit a body.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROVIDER: Final = "aes"
 YEARS_S: Final = 5 * 365 * 86_400
 CERTIFIED_DAYS: Final = 10 * 365
 PUBLISHED: Final = b"A test key of simulated worlds: 512 bits, published on purpose. It protects nothing.\n"
-"""What is above a private key in a file."""
+"""The comment above a private key in its file."""
 
 
 class Keyring:
@@ -78,7 +78,7 @@ class Keyring:
         )
 
     def known_by(self, name: str) -> dict[str, int]:
-        """Return whose public keys a node knows, and their numbers."""
+        """Return the owners of the public keys that a node knows, and the numbers of these keys."""
         if name in self._withdrawn:
             return {}
         return {other: number for other, number in self._handed_out.items() if other != name}

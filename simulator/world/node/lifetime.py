@@ -1,7 +1,7 @@
 """One life of a node: the one loop of nodes over the real store, from a start to a crash.
 
-What arrives while a commit is being flushed waits until that is done, as in a process with one thread; and what the
-node does after the commit is done after the flush. Whenever the store is read, it is compared with the disk in memory.
+Data that arrives while a commit is being flushed waits for the flush, as in a process with one thread; and the node's
+actions after the commit follow the flush. Whenever the store is read, it is compared with the disk in memory.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ ROOM_TRIED_MS: Final = 1_000
 class Flushing:
     """A batch whose writes are being flushed.
 
-    doings: what applications and operators did in it.
-    after: what the node does after the flush.
-    inbox: what has arrived meanwhile, and is done after that.
+    doings: the actions of applications and operators in it.
+    after: the node's actions after the flush.
+    inbox: events that have arrived meanwhile, and are handled after those actions.
     """
 
     batch: Batch
@@ -65,8 +65,8 @@ class Lifetime:
     """A queue manager at work, and the hands of its loop.
 
     Args:
-        failed: ends it because of its disk.
-        stopped: ends it in order, with its store; the node starts again at that time.
+        failed: ends this life because of its disk.
+        stopped: ends this life in order, with its store; the node starts again at that time.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Lifetime:
         self._fullness = Fullness(store)
         self._turn_entered = False
         self._stuck: Batch | None = None
-        """A batch that the disk has no room for, not even a reserve. It waits for room, and all else behind it."""
+        """A batch that has no room on the disk, even in its reserve. It waits for room; all others wait behind it."""
         self._behind: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._tick_ms: int | None = None
 
@@ -99,7 +99,7 @@ class Lifetime:
     # Its loop
 
     def hear(self, act: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """Do something at once, or after the flush that it waits for."""
+        """Run `act` at once, or after the flush that is under way."""
         if self._stuck is not None:
             self._behind.append((act, arguments))
         elif self.flushing is not None:
@@ -200,7 +200,7 @@ class Lifetime:
     # The hands of carry_out
 
     def commit(self, writes: Writes) -> int:
-        """Commit to the store; what follows waits for the flush, if that takes time."""
+        """Commit to the store; the next actions wait for the flush, if that takes time."""
         store, files, node = self._store, self._files, self._node
         doings = self._people.take()
         files.holds_flush = bool(files.flush_ms)

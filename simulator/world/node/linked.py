@@ -1,4 +1,4 @@
-"""A node as all its parts, the network and the faults know it: what the oracle sees, and how things reach it."""
+"""A node as its parts, the network and the faults know it: the oracle's view, and the ways to reach the node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqproto.simulator.world.oracle.watched import REFUSED, WatchedNode
 
 @dataclass(eq=False, kw_only=True)
 class LinkedNode(WatchedNode):
-    """A node on its network. What happens to it reaches the life that it is meant for, or nobody."""
+    """A node on its network. An event reaches the life that it is meant for, or nobody."""
 
     oracle: Oracle
     trace: WorldTrace
@@ -27,7 +27,7 @@ class LinkedNode(WatchedNode):
     is_uncalled: bool
     """Whether nobody can connect to it."""
     takes: Callable[[Callable[..., None], tuple[Any, ...]], None] | None = None
-    """Does something, at once or after a flush; None while it is down."""
+    """Runs a call at once or after a flush; None while the node is down."""
     store: Store | None = None
     """The store of its current life."""
     turns: int = 0
@@ -39,11 +39,11 @@ class LinkedNode(WatchedNode):
     refuses: set[bytes] = field(default_factory=set)
     """The bodies of messages that make it close their session."""
     spare_until: Callable[[int], None] | None = None
-    """Prolongs its sparse acknowledging, if it does that in this life."""
+    """Prolongs its sparse acknowledging, if it acknowledges sparsely in this life."""
 
     @property
     def ledger(self) -> Ledger:
-        """What the oracle has written down."""
+        """The record that the oracle keeps."""
         return self.oracle.ledger
 
     def jump_clock(self, seconds: int) -> None:
@@ -52,17 +52,17 @@ class LinkedNode(WatchedNode):
         self.ledger.latest_utc_offset_s = max(self.ledger.latest_utc_offset_s, self.utc_offset_s)
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Do something if it is still in this life: at once, or after the flush that it waits for."""
+        """Run `act` if the node is still in this life: at once, or after the flush that is under way."""
         if life == self.life and self.takes is not None:
             self.takes(act, arguments)
 
     def do(self, act: Callable[..., None], *arguments: Any) -> bool:
-        """Do something in this life; return whether the node is up."""
+        """Run `act` in this life; return whether the node is up."""
         self.hear(self.life, act, *arguments)
         return self.core is not None
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Do something after a while, if the node still lives then."""
+        """Run `act` after this delay, if the node still lives then."""
         self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
 
     def end_life(self, *, told: bool) -> None:

@@ -53,10 +53,10 @@ class Surroundings(Protocol):
         """Return the current routes from a node to all others."""
 
     def guard_of(self, name: str, settings: Settings) -> Guard:
-        """Return what encrypts and signs at a starting node."""
+        """Return the guard that encrypts and signs for a starting node."""
 
     def restart_later(self, machine: Machine) -> None:
-        """Restart a node that stopped by itself after a while."""
+        """After a while, restart a node that stopped by itself."""
 
     def restart(self, machine: Machine, life: int) -> None:
         """Start a node that has been down since that life ended."""
@@ -66,7 +66,7 @@ class Machine:
     """One node with its disk and its people, from life to life.
 
     Args:
-        queues: what it hosts.
+        queues: the queues that it hosts.
         has_sequences: whether it is the source or the destination of transactional messages.
     """
 
@@ -115,12 +115,12 @@ class Machine:
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
         """A copy of its store, what was in it, and which queues operators had left."""
         self._undecided: Flushing | None = None
-        """What was being committed when its process ended: the disk has all of it or nothing, and nobody was told."""
+        """The batch that was being committed when its process ended: the disk has it or not, and nobody was told."""
 
     # Start and end
 
     def start(self) -> None:
-        """Start from what the disk has."""
+        """Start with the contents of the disk."""
         node, scenario = self.node, self._world.scenario
         assert node.core is None
         node.trace.add(node.now_ms, node.name, "start")
@@ -174,7 +174,7 @@ class Machine:
         self._world.restart_later(self)
 
     def _is_end(self, error: DiedError | StoreError) -> bool:
-        """Handle the planned end of its process by its disk; return whether the power was lost."""
+        """Handle the end of its process that its disk was planned to cause; return whether the power was lost."""
         if isinstance(error, DiedError):
             return error.power_lost
         node, trouble = self.node, self.files.trouble
@@ -186,7 +186,7 @@ class Machine:
         return False
 
     def _see_what_was_kept(self, store: Store) -> None:
-        """See whether its disk has what was being committed when it ended."""
+        """Find out whether the batch that was being committed when it ended is on its disk."""
         undecided, self._undecided = self._undecided, None
         if undecided is None:
             return
@@ -272,8 +272,8 @@ class Machine:
 
         A node stopped by its QueueManagerQuota gets more room, as from an operator: full nodes refuse one another's
         messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8  So does a node that knows as many senders
-        as it may, because none is ever forgotten. But one whose room is for all messages, and that has nothing except
-        what it holds behind gaps, makes room by itself. A deleted queue is made again.
+        as it may, because none is ever forgotten. But a node with a quota of its own that has nothing
+        except messages held behind gaps makes room by itself. A deleted queue is made again.
         """
         node = self.node
         has = {queue.kind for queue in node.disk.queues.values() if node.disk.count(queue.queue)}

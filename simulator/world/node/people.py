@@ -40,7 +40,7 @@ class Doings:
     orders: dict[str, bool] = field(default_factory=dict)
 
     def on_disk(self, node: LinkedNode, batch: Batch) -> None:
-        """They are on disk, with the batch that they are in."""
+        """Note that these actions are on disk, with their batch."""
         node.oracle.flushing(node, batch.writes, self.submissions, self.receipts)
         node.queues_left |= self.orders
 
@@ -59,7 +59,7 @@ class People:
         self.applications: dict[int, Application] = {}
         self.doings = Doings()
         self.deleted: set[str] = set()
-        """The queues that an operator has deleted, and that do not exist as far as it knows."""
+        """The queues that an operator has deleted, and that do not exist as far as the operator knows."""
         self.is_asked = False
         """Whether an operator waits for its answers."""
         self._node, self._failed, self._are_unmet = node, failed, are_unmet
@@ -67,7 +67,7 @@ class People:
         """Whether its operators put everything in order."""
         self._waiting: list[tuple[Burst, int]] = []
         self._answered: list[Message] = []
-        """What applications have sent, and are told is accepted when its batch is carried out."""
+        """Messages that applications have sent. They are told of acceptance when the batch is carried out."""
         self._handed: list[list[Message]] = []
         """The messages of each delivery of that batch."""
 
@@ -107,12 +107,12 @@ class People:
     # What a batch has for them
 
     def take(self) -> Doings:
-        """Take what they did since the last batch."""
+        """Take the actions since the last batch."""
         taken, self.doings = self.doings, Doings()
         return taken
 
     def see(self, deliveries: Sequence[Delivery]) -> None:
-        """See what a batch hands out, before it is carried out."""
+        """Note the messages that a batch hands out, before it is carried out."""
         self._answered, self._handed = list(self.doings.submissions), []
         for delivery in deliveries:
             self._handed.append(self._node.oracle.handed_out(self._node, delivery))
@@ -124,14 +124,14 @@ class People:
         self.doings.receipts += messages
 
     def settle_without_disk(self) -> None:
-        """See to what was done in a batch that needs no disk."""
+        """Complete the actions of a batch that needs no disk."""
         if self.doings.submissions or self.doings.receipts:
             taken = self.take()
             self.doings.orders = taken.orders
             self._node.oracle.flushing(self._node, None, taken.submissions, taken.receipts)
 
     def due(self) -> tuple[list[list[Message]], list[Message]]:
-        """Take the messages of each delivery, and what they have sent, of the batch that they saw."""
+        """Take the messages of each delivery, and those that applications sent, from the batch that was last seen."""
         due = self._handed, self._answered
         self._handed, self._answered = [], []
         return due
@@ -231,7 +231,7 @@ class People:
                 node.paused.add(name)
 
     def ask(self) -> None:
-        """Ask what waits where; the answer comes after the turn."""
+        """Ask for the state of the queues and the places of messages; the answer comes after the turn."""
         self.is_asked = True
 
     def answer(self) -> None:
@@ -273,7 +273,7 @@ class People:
         return [each for each in self.applications.values() if each.consumer.queue == queue]
 
     def purge_outgoing(self, also_others: bool) -> None:
-        """Delete what waits in outgoing queues, except the acknowledgments that destinations send."""
+        """Delete the messages in outgoing queues, except the acknowledgments that destinations send."""
         core = self._node.running
         self._node.has_purged = True
         for name, kind in {outgoing.name: outgoing.kind for outgoing in core.inspect().outbound}.items():

@@ -1,6 +1,6 @@
-"""Checks a node's answers to operators in the middle of a run: what waits where, and where each message is.
+"""Checks a node's answers to operators in the middle of a run: the state of its queues, and the place of each message.
 
-They ask between two turns, when all decisions are on disk; what a node still has to remove may be there.
+Operators ask between two turns, when all decisions are on disk; messages that a node has yet to remove may be there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def has_decided(node: WatchedNode) -> bool:
 
 
 def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
-    """Check that a status counts what is there.  [MS-MQDMPR] 3.1.1.2 to 3.1.1.5"""
+    """Check that a status counts the messages that are there.  [MS-MQDMPR] 3.1.1.2 to 3.1.1.5"""
     core = node.running
     status, unstored = core.status(), Unstored(core.whereabouts())
     held = dict.fromkeys((local.name for local in status.local), 0)

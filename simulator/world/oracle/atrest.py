@@ -1,7 +1,7 @@
-"""What must hold in every world when all is at rest, one function each. Each returns what is wrong, or None.
+"""The rules that must hold in every world at rest, one function each. Each returns what is wrong, or None.
 
-`nothing_is_retained` ends the calm, and `what_is_held_goes_with_the_next` ends what may follow it. Then the functions
-in `AT_REST` are called.
+`nothing_is_retained` ends the calm, and `what_is_held_goes_with_the_next` ends the phase that may follow it. Then the
+functions in `AT_REST` are called.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | N
 
 
 def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
-    """Return messages held behind a gap that are over at their source, so nobody brings what is missing."""
+    """Return messages held behind a gap that are over at their source, so nobody fills the gap."""
     return [
         ledger.messages[identity_of(row.packet)]
         for node in nodes
@@ -100,9 +100,9 @@ def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
 
 
 def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]) -> str | None:
-    """Once another message has followed what was held in vain, nothing held is left, nor anything else.
+    """Once another message has followed those held in vain, no message is left, held or not.
 
-    A message that passes over what is missing passes over what is held as well.  [MS-MQQB] 3.1.7.1.3
+    A message that passes over the missing ones passes over the held ones, too.  [MS-MQQB] 3.1.7.1.3
     """
     reason = nothing_is_retained(ledger, nodes)
     held = held_in_vain(ledger, nodes)
@@ -110,7 +110,7 @@ def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]
 
 
 def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
-    """Return what a node still has to do, or to forget."""
+    """Return in words what a node still has to do or to forget; None if there is nothing."""
     core = node.core
     if core is None:
         return f"{node.name} is down"
@@ -147,7 +147,7 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 def is_for_a_stranger(name: str) -> bool:
-    """Whether an outgoing queue has what a stranger gets when it calls again: a few answers."""
+    """Whether an outgoing queue has the few answers that a stranger gets when it calls again."""
     return name.startswith(guid_text(guid_of(STRANGER)))
 
 

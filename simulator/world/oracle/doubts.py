@@ -38,7 +38,7 @@ def is_list_of_doubts(queue: QueueRow) -> bool:
 
 
 def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
-    """Whether a message leaves its sequence at its source because its time is over, without asking for a letter."""
+    """Whether a message leaves its sequence at its source because its time is over, and asks for no dead letter."""
     deadline_s = ledger.reach_deadline_s(message)
     return (
         message.burst.source == node.name
@@ -50,7 +50,7 @@ def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
 
 
 def was_let_go(ledger: Ledger, packet: bytes) -> bool:
-    """Whether a message held behind a gap is over at its source; the next of its sequence will move it on.
+    """Whether a message held behind a gap is over at its source; the next message of its sequence will move it on.
 
     Its source let go of it, or was told that there was no such queue, and a late copy came when there was one again.
     """

@@ -1,4 +1,4 @@
-"""What must happen in time, though nobody asks for it: a message expires, a resend is due, a better route is back.
+"""Events that must happen in time, though nobody asks for them: a message expires, a resend is due, a route is back.
 
 A timer that is never started breaks no promise, because something else happens in the end. So these checks limit how
 long it may take.
@@ -37,7 +37,7 @@ CLOSING_MS: Final = 1_000
 
 
 def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
-    """No message lies long after its time where it has to end: in its queue, or on its way unsent.
+    """No message stays long after its time in the place where it has to end: its queue, or unsent on its way.
 
     It may stay in its queue while a consumer has it, and on its way once it was sent, because the next hop may have it.
     Only its source may withdraw a transactional message, and after a restart it does not know what it had sent.
@@ -106,7 +106,7 @@ def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse
     """A message that a neighbour refused three times, alone, goes again only after the neighbour took another, if any.
 
     This checks only the first suspect of a life, with one link, if no session has ended since for another reason: if
-    another message is out then, or is refused as well, all begins again, and each goes alone more often.
+    another message is out then, or is refused too, the node begins again and sends each alone more often.
 
     Acknowledgments in the same batch do not count: a node sends them when everything else is under way.
     """
@@ -148,7 +148,7 @@ def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> s
     This does not hold while a neighbour ends each session because of another message: the longer it was full, the
     longer that message goes alone.
 
-    calm_ms: since when nothing is in the way.
+    calm_ms: the time since which nothing is in the way.
     """
     for node in nodes:
         limit_ms = resend_limit_ms(node.settings)
@@ -171,7 +171,7 @@ def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> s
 def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
     """An idle session is cleaned up at the second look, because the first finds it used.  [MS-MQQB] 3.1.6.2
 
-    calm_ms: since when nothing is in the way.
+    calm_ms: the time since which nothing is in the way.
     """
     for node in nodes:
         limit_ms = 2 * node.settings.session_cleanup_timeout_ms + CLOSING_MS
@@ -183,7 +183,7 @@ def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> st
 
 
 def resend_limit_ms(settings: Settings) -> int:
-    """Return how long until a message without an OrderAck has been sent again, at most.
+    """Return the longest time until a message without an OrderAck is sent again.
 
     It is the longest resend timeout, after a handshake that nobody answers.
     """
@@ -201,6 +201,6 @@ def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
 
 
 def return_limit_ms(settings: Settings) -> int:
-    """Return how long until the first route is taken again: a try begun in the storm fails, and the next succeeds."""
+    """Return the longest time until the first route is taken again: a try in the storm fails, and the next succeeds."""
     stuck_ms = max(CONNECT_TIMEOUT_MS, settings.session_initialization_timeout_ms)
     return stuck_ms + settings.ack_wait_timeout_ms + settings.try_connect_interval_ms + SLACK_MS

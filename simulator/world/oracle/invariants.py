@@ -1,7 +1,7 @@
-"""What must hold in every world, one function each. Each returns what is wrong, or None.
+"""The rules that must hold in every world, one function each. Each returns what is wrong, or None.
 
-Each is checked at the moment when it could break. atrest.py has what must hold when all is at rest, intime.py what must
-happen in time, and answers.py what operators are told.
+Each is checked at the moment when it could break. atrest.py has the rules for a world at rest, intime.py those about
+time, and answers.py those about answers to operators.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
 """Fields of a StoredState without an order of their own."""
 SESSION_KEY_BYTES: Final = 128
-"""More than the session key takes that an encrypted message keeps in its queue."""
+"""More bytes than the session key takes that an encrypted message keeps in its queue."""
 BAD_DST_Q: Final = MessageClass.NACK_BAD_DST_Q
 DELETED: Final = MessageClass.NACK_DELETED
 """The class of a message that an operator deleted on its way, whether or not it had arrived."""
@@ -132,7 +132,7 @@ def delivered_once_and_in_order(node: WatchedNode, messages: Iterable[Message]) 
 
 
 def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """A message that an application was told is accepted has been on disk, unless it is express."""
+    """A message is on disk before its application is told that it is accepted, unless it is express."""
     for message in messages:
         if message.identity not in node.stored and message.kind.promise is not Promise.NOTHING:
             return f"{message} was accepted by {node.name} and is not on its disk"
@@ -140,7 +140,7 @@ def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str |
 
 
 def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Iterable[Message]) -> str | None:
-    """What a consumer is given has been on disk; without a transaction, it has also left its queue there."""
+    """A message is on disk before a consumer gets it; without a transaction, it has also left its queue there."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
@@ -173,7 +173,7 @@ def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]
 def endings_have_reasons(
     ledger: Ledger, node: WatchedNode, message: Message, message_class: int | None
 ) -> str | None:
-    """A message ends unreceived for a reason that it or its world has, once, and not before its time.
+    """A message ends unreceived for a reason that its kind or its world allows, once, and not before its time.
 
     message_class: its class in a dead-letter queue; None if it left its destination's queue.
     """
@@ -251,7 +251,7 @@ def final_acks_tell_the_truth(
     """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2
 
     From a node on the way, it says that a copy ended there. The node cannot know about other copies, which may have
-    arrived: what the source makes of it is checked when it is a dead letter, and when all is at rest.
+    arrived: the source's decision is checked when it is a dead letter, and when all is at rest.
     """
     if message.is_unsure:
         return None
@@ -300,7 +300,7 @@ def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mappi
 
 
 def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_class: int) -> str | None:
-    """An administration acknowledgment tells truly, and once, what became of a message.  [MS-MQQB] 3.1.7.15"""
+    """An administration acknowledgment reports truly, and once, the outcome of a message.  [MS-MQQB] 3.1.7.15"""
     if message is None:
         return f"{node.name} hears of a message that nobody sent"
     if message.is_unsure:
@@ -374,7 +374,7 @@ def acknowledged_is_on_disk(
 
 
 def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Glimpse]) -> str | None:
-    """Nothing for a node leaves over a stranger's session; acknowledgments of the stranger's own messages may.
+    """No message for a node leaves over a stranger's session; acknowledgments of the stranger's own messages may.
 
     Args:
         end: the stranger's end.
@@ -457,7 +457,7 @@ def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | 
 def gaps_are_bridged(
     ledger: Ledger, node: WatchedNode, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
 ) -> str | None:
-    """A message names the previous one that its destination gets, and passes over none that it may get.  3.1.7.1.3
+    """A message names the previous one that its destination gets, and skips none that this may still get.  3.1.7.1.3
 
     passed: the messages of its sequence between the named previous one and itself.
     named: the previous message, None for the first of a sequence.
@@ -543,9 +543,9 @@ def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None
 def handed_out_as_it_was_sent(
     node: WatchedNode, handed: Iterable[tuple[Message | None, bytes]]
 ) -> str | None:
-    """A consumer is given only what was sent, byte for byte, and in time.
+    """A consumer gets only packets that were sent, byte for byte, and in time.
 
-    handed: the packets, each with the message that an application sent as it.
+    handed: the packets, each with the application's message that it carries.
     """
     now_s = node.moment().utc_s
     for message, packet in handed:
@@ -577,7 +577,7 @@ def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str |
 
 
 def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
-    """A message says how often it was handed out; after a crash nobody knows, and it says that.
+    """A message says how often it was handed out; after a crash the number is unknown, and the message says so.
 
     A message without a life is put into its queue in this batch, or is only in memory.
     """
@@ -595,8 +595,8 @@ def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
 def handed_out_in_order(node: WatchedNode, messages: Sequence[Message]) -> str | None:
     """Within a priority, a message is handed out only if no earlier one waits in the queue.
 
-    What consumers give back returns to its place, whichever consumer gives back first. A message that came again after
-    it was forgotten is there twice, each copy in its own place.  [MS-MQDMPR] 3.1.1.2
+    A message that a consumer gives back returns to its place, whichever consumer is first. A message that came again
+    after it was forgotten is there twice, each copy in its own place.  [MS-MQDMPR] 3.1.1.2
     """
     last: dict[int, Message] = {}
     for message in messages:
@@ -635,7 +635,7 @@ def one_request_at_a_time(number: int, consumer: Consumer, *, is_refused: bool) 
 
 
 def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
-    """A session closes only for reasons that a rule-abiding peer can give, and says why; so does a refused message."""
+    """A session closes only for reasons that a rule-abiding peer can give. Its note says why; so does a refusal's."""
     if note.name == "session-closed":
         section, reason = str(note.facts["section"]), note.facts["reason"]
         if not section or not reason:
@@ -655,7 +655,7 @@ def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
 
 
 def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, name: str) -> str | None:
-    """A message without a transaction is refused for a reason that it or its world has; its source is not told.
+    """A message without a transaction is refused for a reason that its kind or world allows; its source is not told.
 
     name: the name of the class in the note.
     """

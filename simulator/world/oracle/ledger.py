@@ -24,9 +24,9 @@ from mqproto.turn.effects import POSITION_BITS, Note, QueueKind, ReadBy, ReadPag
 from mqproto.wire import MessageClass
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
-"""How a message refused by the next hop ends, at its source and on its way."""
+"""The classes with which a message refused by the next hop ends, at its source and on its way."""
 NOT_THERE: Final = frozenset({MessageClass.NACK_Q_DELETED, MessageClass.NACK_BAD_DST_Q})
-"""How a message ends if its queue was deleted, before or after it came."""
+"""The classes with which a message ends if its queue was deleted, before or after it came."""
 
 SequenceName: TypeAlias = tuple[bytes, int, int]
 """The source's GUID, and time stamp and ordinal of the TxSequenceID."""
@@ -76,7 +76,7 @@ class Ledger:
         self._deleted: set[tuple[str, int]] = set()
         """The queues that operators have ever deleted, by node and identifier."""
         self.keys_known: dict[str, dict[str, int]] = {}
-        """Whose public keys each node knows, and their numbers."""
+        """The owners of the public keys that each node knows, and the numbers of these keys."""
         self.session_keys: dict[bytes, tuple[str, int]] = {}
         """The owner of each encrypted session key, and the number of the owner's key pair."""
         self.keys_withdrawn: set[str] = set()
@@ -140,7 +140,7 @@ class Ledger:
         return message.accepted_s + min(limits) if limits else None
 
     def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[SequenceOnDisk]:
-        """Yield the sequences that an OrderAck can mean: with a direct format name, it lacks the source's GUID."""
+        """Yield the sequences that an OrderAck can mean: with a direct format name, it omits the source's GUID."""
         if (source, time_stamp, ordinal) in self.sequences:
             yield self.sequences[source, time_stamp, ordinal]
             return

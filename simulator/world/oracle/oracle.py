@@ -82,8 +82,8 @@ class Oracle:
         """Take a batch that lasts from now on; the disk has not applied its writes yet.
 
         Args:
-            accepted: what applications sent in it.
-            received: what applications received for good in it.
+            accepted: messages that applications sent in it.
+            received: messages that applications received for good in it.
         """
         for message in accepted:
             self.ledger.accepts(node, message)
@@ -105,7 +105,7 @@ class Oracle:
         self._turned_away.clear()
         self._recalled(node, queues, writes)
         fresh: dict[int, MessageRow] = {}
-        """What is put into local queues or held for them, by key."""
+        """Messages that are put into local queues or held for them, by key."""
         strangers = self.ledger.strangers
         for row in writes.messages:
             kind = queues[row.key >> POSITION_BITS].kind
@@ -218,7 +218,7 @@ class Oracle:
             self.ledger.tally["acknowledgment set aside"] += 1
 
     def _posted(self, node: WatchedNode, packet: bytes) -> None:
-        """Take something that a node has to send; a FinalAck counts as sent."""
+        """Take a packet that a node has to send; a FinalAck counts as sent."""
         if not acknowledges(packet):
             return
         glimpse = Glimpse(packet)

@@ -1,4 +1,4 @@
-"""Recounts the sums that a queue manager keeps so as not to count each time."""
+"""Recounts the sums that a queue manager keeps, which spare it counting each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node as the oracle sees it: its clocks, disk and connections, and what has come to it."""
+"""A node as the oracle sees it: its clocks, disk and connections, and the messages that have come to it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Suspicion:
 
 @dataclass(eq=False)
 class WatchedNode:
-    """What the oracle may look at; `core` is None while the node is down."""
+    """The parts of a node that the oracle may look at; `core` is None while the node is down."""
 
     is_node: ClassVar[bool] = True
 
     name: str
     queues: tuple[QueueDeclaration, ...]
-    """What it hosts."""
+    """The queues that it hosts."""
     settings: Settings
     events: EventQueue
     _: KW_ONLY
@@ -57,18 +57,18 @@ class WatchedNode:
     misreads_order_acks: bool
     """Whether its OrderAcks name sequences in a way that only their receiver understands."""
     largest_bytes: int
-    """More than any packet takes."""
+    """A size above that of any packet."""
     least_window: int
     """The smallest window of any node in the world."""
     consumer_limit: int = 0
     """How many messages all its consumers together ask for at a time."""
     disk: Disk = field(default_factory=Disk)
-    """What must be in its store."""
+    """The contents that its store must have."""
     core: QueueManager | None = None
     batch: Batch = field(default_factory=Batch)
     """The batch that it carries out, or carried out last."""
     life: int = 0
-    """The number of its current life; what was meant for one does not reach the next."""
+    """The number of its current life; an event meant for one life does not reach the next."""
     committed_in: int = 0
     """The life that made the last commit, even if that was interrupted."""
     up_since_ms: int = 0
@@ -81,12 +81,12 @@ class WatchedNode:
     stored: set[bytes] = field(default_factory=set)
     """The identity of every message that has ever been on the disk."""
     came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
-    """The hop counts of what was passed on, by identity and body of its glimpse."""
+    """The hop counts of packets that were passed on, by the identity and the body of their glimpses."""
     came_at: dict[bytes, list[int]] = field(default_factory=dict)
     """When each non-transactional message came, counted in messages of its sender and kind; kept only if the node's
     history is short."""
     came_counts: dict[tuple[bytes, bool], int] = field(default_factory=dict)
-    """How many of these came, by sender and whether they are recoverable."""
+    """How many non-transactional messages came, by sender and whether they are recoverable."""
     passed: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """The life and the hop count with which it last took a non-transactional message to pass on."""
     left: dict[bytes, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class WatchedNode:
     suspected: dict[bytes, Suspicion] = field(default_factory=dict)
     """The messages that a neighbour may refuse, as noted by the node in this life."""
     tries_anew: bool = False
-    """Whether a session ended for another reason since the first of them was noted."""
+    """Whether a session ended for another reason since the first suspect was noted."""
     refused_sessions: set[int] = field(default_factory=set)
     """The sessions of this life that ended because the neighbour refused something."""
     refused_ms: int = 0
@@ -112,13 +112,13 @@ class WatchedNode:
     called: set[str] = field(default_factory=set)
     """The hosts that it has sent messages to over connections of its own, as far as its store knows."""
     has_met: bool = False
-    """Whether its store has had a message for it, and so knows a sender."""
+    """Whether its store has had a message for this node, and so knows a sender."""
     was_put_back: bool = False
     """Whether its store was replaced by another, and no life has begun since."""
     queues_left: dict[str, bool] = field(default_factory=dict)
     """Whether each queue that operators have deleted or made again exists on disk."""
     has_purged: bool = False
-    """Whether an operator has ever deleted what it had to send."""
+    """Whether an operator has ever deleted messages that it had to send."""
     utc_offset_s: int = 0
     """How far its date is ahead of the world's."""
     uptime_offset_ms: int = BEGUN_MS
@@ -168,8 +168,8 @@ class WatchedNode:
         return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
 
     def may_have_forgotten(self, name: bytes) -> bool:
-        """Whether more than twice the smallest window of messages from its sender and of its kind have come between two
-        copies of a message."""
+        """Whether more messages of its kind came from its sender, between two copies of a message, than twice the
+        smallest window."""
         return any(
             then - before > 2 * self.least_window for before, then in pairwise(self.came_at.get(name, ()))
         )

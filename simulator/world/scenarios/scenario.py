@@ -21,12 +21,12 @@ from mqproto.simulator.storage.reserve import SHARES
 from mqproto.wire.guid import Guid
 
 RESERVE_BYTES: Final = 12 << 10
-"""What a share of the reserve has besides room for the largest message."""
+"""The bytes in a share of the reserve, beyond the room for the largest message."""
 SEGMENT_BYTES: Final = 32 << 10
-"""The segments of a log as long as a node's; a node makes longer ones, whose zeros would only take memory here."""
+"""The segment size of a log as long as a node's; nodes make longer ones, whose zeros would only take memory here."""
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000
-"""What every clock shows when a world begins, unless its scenario says otherwise."""
+"""The date on every clock when a world begins, unless its scenario says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Consumer:
 
     limit: how many messages it asks for at once.
     hold_ms: how long it works on them before it commits.
-    holds_ms: the same if it differs, in turns; if empty, `hold_ms` counts.
+    holds_ms: these times if they differ, in turns; if empty, `hold_ms` counts.
     pause_ms: how long it rests after that.
     begins_ms: when it asks for the first time.
     rolls_back_every: every n-th time, it gives them back instead; 0 is never.
@@ -98,7 +98,7 @@ class Consumer:
     rejects_every: every n-th time, it refuses them for good; 0 is never.
     chokes_every: every n-th message of a source is poison for it, which it gives back; 0 is never.
     asks_twice: whether it asks again, in vain, before it is answered, and before it has settled.
-    gives_up_after: after how many deliveries, or an unknown number, it refuses poison for good; 0 is never.
+    gives_up_after: after this many deliveries, or an unknown number, it refuses poison for good; 0 is never.
     """
 
     node: str
@@ -181,7 +181,7 @@ class Scenario:
     """A node that nobody can call, as if behind a firewall; empty for none."""
     storm_ms: int = 10_000
     begins_utc_s: int = START_UTC_S
-    """What every clock shows when the world begins."""
+    """The date on every clock when the world begins."""
     counters: Counters | None = None
     """Where counters begin; None for 0."""
     log_bytes: int = 0

@@ -46,7 +46,7 @@ NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
 
 LATE: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
-"""How a message whose time is over may end."""
+"""The classes with which a message may end when its time is over."""
 WISHES: Final = frozenset({"final_ack", "journal_positive", "journal_negative"})
 """The fields of a draft that ask for a FinalAck."""
 
@@ -182,7 +182,7 @@ _KNOWN: Final[Mapping[str, Kind]] = {
 }
 
 UNMET: Final = " to a stranger"
-"""The suffix of kinds for a destination of which only an address is known."""
+"""The suffix of kinds for a destination that is known only by its address."""
 KINDS: Final[Mapping[str, Kind]] = {
     **_KNOWN,
     **{
@@ -194,7 +194,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def to_a_stranger(kind: str) -> str:
-    """Return the most similar kind for a destination of which its source knows only an address."""
+    """Return the most similar kind for a destination that its source knows only by its address."""
     return kind + UNMET if kind + UNMET in KINDS else "transactional" + UNMET
 
 
@@ -244,7 +244,7 @@ class Message:
     accepted_s: int = 0
     """SentTime: the date at its source when it was accepted."""
     place: tuple[tuple[int, int], int] | None = None
-    """TxSequenceID and number, if it is transactional and goes elsewhere."""
+    """TxSequenceID and number, if it is transactional and goes to another node."""
     position: int = 0
     """Its place in its destination's queue: later messages have higher ones."""
     arrivals: int = 0
@@ -266,7 +266,7 @@ class Message:
     gone: int = 0
     """How often it left its destination's queue for another reason."""
     size_bytes: int = 0
-    """The size of its packet, if it is transactional and goes elsewhere."""
+    """The size of its packet, if it is transactional and goes to another node."""
     deleted: bool = False
     """Whether it left an outgoing queue that an operator had purged."""
     refusals: list[int] = field(default_factory=list)
@@ -290,9 +290,9 @@ class Message:
     replies: list[int] = field(default_factory=list)
     """The classes of the acknowledgments that came to its source's administration queue."""
     replies_set_aside: int = 0
-    """How many of them lie in a queue for dead letters because a neighbour refused them."""
+    """How many acknowledgments for it lie in a dead-letter queue because a neighbour refused them."""
     was_hurt: bool = False
-    """Whether its only copy was damaged: then it is gone, except for what was said before."""
+    """Whether its only copy was damaged: then the message is gone, whatever nodes said about it before."""
     is_unsure: bool = False
     """Whether an earlier store was put back after it was accepted: it may be gone, or come again."""
 
