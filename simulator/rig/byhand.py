@@ -66,7 +66,7 @@ class Effect(msgspec.Struct):
         """Return the effect as one line.
 
         Args:
-            place: the options that name the topology and the directory, if they have to be typed.
+            place: the options that name the topology and the directory, if the user has to type them.
         """
         return f"{self.text}; undone by: mqproto {self.undone_by}{place}" if self.undone_by else self.text
 
@@ -84,9 +84,9 @@ class BrokenLink(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """The answer to an order: what was done, what could not be done, and whose fault that was.
+    """The answer to an order: the effects, the failure if any, and who caused it.
 
-    lacks: the name that the run does not have, if that is why.
+    lacks: the name that the run does not have, if that is the failure.
     links: the two nodes of each broken link, and the deed; None if links cannot be broken.
     """
 
@@ -97,7 +97,7 @@ class Done(msgspec.Struct):
     links: list[tuple[str, str, Deed]] | None = None
 
     def raise_failure(self) -> None:
-        """Raise an error for what could not be done, if anything.
+        """Raise an error for the failure, if there is one.
 
         Raises:
             UsageError: there is no such node or link.
@@ -126,7 +126,7 @@ class Hands:
 
     @property
     def broken(self) -> Mapping[tuple[str, str], Deed]:
-        """Which links are cut, stalled or slow, by their two nodes as in the topology."""
+        """The links that are cut, stalled or slow, by their two nodes as in the topology."""
         return self._broken
 
     @property
@@ -138,7 +138,7 @@ class Hands:
         """Carry out a deed; if one of the nodes does not exist, do nothing. The answer contains any error.
 
         Args:
-            nodes: for KILL and RESTART which nodes; else the two ends of a link, or one for all its links, or none
+            nodes: the nodes to KILL or RESTART; otherwise the two ends of a link, one node for all its links, or none
             for all links.
         """
         done = Done([])
@@ -210,7 +210,7 @@ class Hands:
         return Effect(f"{name}: runs, process {await self._supervisor.bring_up(name)}")
 
     def _named(self, names: list[str]) -> list[BreakableLink]:
-        """Return the link between two nodes, all links of one, or all links."""
+        """Return the link between two nodes, all links of one node, or all links."""
         if self._links is None:
             raise UsageError(
                 "this run has --direct or --capture, so no link can be broken; start it with --breakable"

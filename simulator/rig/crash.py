@@ -1,11 +1,11 @@
 """`mqproto crash`: real nodes, sockets and disks, and SIGKILL at every moment of a node's life.
 
 Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
-destination. By the plan of strikes.py, nodes are killed while they run, while they start, and while they recover from
+destination. As strikes.py plans, nodes are killed while they run, while they start, and while they recover from
 the last kill. Bodies have from nothing to nearly four megabytes, and consumers pause and roll back: so windows, pages
 and logs reach their limits. Then comes calm: everything owed must arrive, and no store may keep anything.
 
-With keys, all messages are encrypted and signed, and a Roller replaces the keys of the nodes all the while.
+With keys, all messages are encrypted and signed, and a Roller replaces the keys of the nodes throughout the run.
 
 SIGKILL does not affect the operating system: the next process sees everything that the last one wrote, flushed or not.
 tests/simulator/storage/test_powerloss.py shows that the important writes are flushed as well.
@@ -74,10 +74,10 @@ async def run_crash(
     """Send, kill and restart for a time, wait for calm, and return the report.
 
     Args:
-        seed: decides what is sent, and which nodes are killed when. Real processes never repeat a run exactly.
+        seed: determines the messages, and the nodes and times of kills. Real processes never repeat a run exactly.
         kills: whether nodes are killed; everything else stays the same.
         keys: whether all messages are encrypted and signed, and keys are replaced while nodes are killed.
-        directory: the stores go into a new folder in it, on the disk to be tested; by default among the temporary
+        directory: the stores go into a new folder in it, on the disk to test; by default among the temporary
             files.
         topology: whose nodes are killed, by default those of three-node; it must have `sender`, and `destination`
             with the queues `orders`, which takes transactions, and `notes`.
@@ -173,7 +173,7 @@ class Crash(Rig):
             self._fail(f"{SENDER} runs, but does not accept messages")
 
     async def _calm(self) -> None:
-        """Wait until no message waits any more, then a little for messages that must not come. A backlog may take as
+        """Wait until the queues are empty, then a little longer for messages that must not come. A backlog may take as
         long as it needs if it shrinks."""
         before, still_since_s = self.received_count, trio.current_time()
         while trio.current_time() - still_since_s < SETTLE_S:
@@ -185,7 +185,7 @@ class Crash(Rig):
                 before, still_since_s = self.received_count, trio.current_time()
 
     def _is_empty(self) -> bool:
-        """Whether all nodes run, and none had messages on disk when last asked."""
+        """Whether all nodes run, and none had messages on disk in its last answer."""
         statuses = self.observer.statuses
         return len(statuses) == len(self.topology.nodes) and not any(
             status.stored_bytes for status in statuses.values()
@@ -197,7 +197,7 @@ class Crash(Rig):
         self._judged.cancel()
 
     def ended(self, node: NodeProcess) -> None:
-        """End the run: a node ended by itself."""
+        """End the run, because a node ended by itself."""
         self._fail(str(node.failure()))
 
     # Kills
@@ -215,7 +215,7 @@ class Crash(Rig):
                     nursery.start_soon(self._hit, name, kills)
 
     async def _hit(self, name: str, kills: list[Kill]) -> None:
-        """Kill a running node, and again on its way up for each further kill."""
+        """Kill a running node, and kill it again while it starts for each further kill."""
         first, *others = kills
         supervisor = self.supervisor
         try:
@@ -337,7 +337,7 @@ def give_keys(topology: Topology, directory: Path) -> None:
 
 
 class Roller:
-    """Replaces keys, as an operator would, whether the nodes run, are down or start. Messages on their way are still
+    """Replaces keys, as an operator would, while the nodes run, are down or start. Messages on their way are still
     encrypted with the old keys and signed with their certificates.
 
     Attributes:

@@ -191,7 +191,7 @@ class Demo(Rig):
     # Traffic
 
     def _span_s(self) -> float:
-        """Return over how many seconds the messages are sent."""
+        """Return the number of seconds over which the messages are sent."""
         ends = [fault.at_s + (fault.for_s or 0) for fault in self.topology.faults]
         return max(ends, default=0) + AFTER_FAULTS_S
 

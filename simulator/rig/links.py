@@ -90,7 +90,7 @@ class Links:
     async def run(
         self, *, task_status: trio.TaskStatus[dict[tuple[str, str], Address]] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Carry traffic until cancelled. The start value is where each end finds the other (topology/views.py)."""
+        """Carry traffic until cancelled. The start value has each end's address for the other (views.py)."""
         async with trio.open_nursery() as nursery:
             detours: dict[tuple[str, str], Address] = {}
             for ends, proxy in self._proxies.items():

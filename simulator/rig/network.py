@@ -1,7 +1,7 @@
 """A link between two nodes that can be cut, refused, stalled and slowed: a TCP proxy on loopback.
 
 The initiating node gets the proxy's address as that of its neighbour. The neighbour sees the connection come from the
-initiating node's own host, and judges by that who may connect. The faults are those of a transport: it breaks, it
+initiating node's own host, which decides whether it may connect. The faults are those of a transport: it breaks, it
 cannot be opened, it stops. Lost segments are left to the kernel's TCP.
 """
 
@@ -131,7 +131,7 @@ class LinkProxy:
             self._listener = None
 
     def cut(self) -> int:
-        """Reset every open connection at both ends; return how many. New connections are still accepted."""
+        """Reset every open connection at both ends; return their number. New connections are still accepted."""
         connections = [*self._open_connections(), *self._waiting_clients()]
         for connection in connections:
             connection.reset(*Side, comment="the link was cut")
@@ -139,7 +139,7 @@ class LinkProxy:
         return len(connections)
 
     def refuse(self) -> int:
-        """Cut all open connections and refuse new ones; return how many were cut."""
+        """Cut all open connections and refuse new ones; return the number of connections that were cut."""
         cut_count = self.cut()
         if self._welcome.is_open:
             self._welcome.shut()
@@ -161,7 +161,7 @@ class LinkProxy:
         self._flow.shut()
 
     def slow(self, delay_s: float) -> None:
-        """Delay all data by this time. Of a long stream, at most READ_BYTES cross in each such time."""
+        """Delay all data by this time. At most READ_BYTES of a long stream cross in each such interval."""
         self._delay_s = delay_s
         self._haste.shut()
 
@@ -204,7 +204,7 @@ class LinkProxy:
                 await trio.sleep(EXHAUSTED_PAUSE_S)
 
     def _open_connections(self) -> list[_Connection]:
-        """Return the connections that have not ended; tasks may not have noticed yet that theirs has."""
+        """Return the connections that have not ended; a task may not have noticed yet that its own has ended."""
         return [connection for connection in self._connections if not connection.has_ended]
 
     def _waiting_clients(self) -> Iterator[_Connection]:

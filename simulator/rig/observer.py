@@ -20,13 +20,13 @@ from mqproto.simulator.rig.supervisor import NodeProcess
 from mqproto.simulator.rig.verdict import Found, RunOracle
 
 LOOK_S: Final = 0.1
-"""The polling interval. The work of a killed process since it was last asked is not counted."""
+"""The polling interval. A killed process's work since its last poll is not counted."""
 COUNTS: Final = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
 MB: Final = 10**6
 MEMORY_LIMIT_BYTES: Final = 200 * MB
 """How much resident memory a node may have at any moment."""
 LOG_LIMIT_BYTES: Final = 256 * 1_024
-"""How much a node may log in one life, or during an attack and until all is well again."""
+"""How much a node may log in one life, or from the start of an attack until the node has recovered."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Observer:
         counts.waiting = waiting + sum(queue.waiting for queue in status.local)
 
     def _end(self, name: str) -> None:
-        """Keep the counts of a process that is gone; those of the next begin at 0."""
+        """Keep the counts of a process that is gone; the next process counts from 0."""
         self.nodes[name].state = "down"
         status = self.statuses.pop(name, None)
         if status is not None:
@@ -117,7 +117,7 @@ def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
 class NodeUsage:
     """The resources that one node used.
 
-    peak_bytes: the peak of resident memory, from the kernel; None if it keeps none. `first_bytes`: at the beginning.
+    peak_bytes: the peak of resident memory, from the kernel; None if that has none. `first_bytes`: at the beginning.
     cpu: the share of one core.
     log_bytes: how much its log grew.
     """
@@ -128,7 +128,7 @@ class NodeUsage:
     log_bytes: int = 0
 
     def raise_to(self, others: NodeUsage) -> None:
-        """Make these the most of both."""
+        """Raise each figure to that of the other node if it is larger."""
         self.peak_bytes = max(self.peak_bytes or 0, others.peak_bytes or 0) or None
         self.first_bytes = self.first_bytes or others.first_bytes
         self.cpu, self.log_bytes = max(self.cpu, others.cpu), max(self.log_bytes, others.log_bytes)
@@ -138,7 +138,7 @@ class Look:
     """A node's usage when the look was taken; its peak of resident memory counts from then on.
 
     Args:
-        log_bytes: the size of its log to count from; by default that of now.
+        log_bytes: the size of its log to count from; by default the current size.
     """
 
     def __init__(self, node: NodeProcess, log_bytes: int | None = None) -> None:
@@ -168,7 +168,7 @@ def _size_of(log: Path) -> int:
 
 
 def excess(nodes: Mapping[str, NodeUsage]) -> Found:
-    """Return which nodes took more memory or log than they may."""
+    """Return the nodes that took more memory or log than they may."""
     return {
         RunOracle.MEMORY: [
             f"{name} had {figures.peak_bytes / MB:,.0f} MB resident, at most {MEMORY_LIMIT_BYTES / MB:.0f}; "

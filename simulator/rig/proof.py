@@ -1,7 +1,7 @@
-"""Checks the promises: compares sent messages with received ones, and packets into a node with those out of it.
+"""Checks the promises: compares sent messages with received ones, and packets into a node with packets out of it.
 
-The first comparison is between the two ends; the second reads the capture of the links, so it sees what crossed the
-wire, not what a node says about itself.
+The first comparison is between the two ends; the second reads the capture of the links, so it sees the packets on
+the wire, not a node's report about itself.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Sent(NamedTuple):
     """A message that was sent; times are seconds on one clock.
 
     message_id: the identifier from the sender's queue manager; None if its answer never came. Then the message may
-        have been accepted or not, and is known by its digest.
-    at_s: when it was handed over; the same for all messages of one request.
+        have been accepted or not, and its digest identifies it.
+    at_s: when it was handed over; all messages of one request have the same time.
     """
 
     message_id: Hashable
@@ -56,7 +56,7 @@ class Committed(NamedTuple):
 class Comparison:
     """The outcome of the messages. All counts except sent, delivered and in doubt must be 0.
 
-    sent: messages that were accepted; `delivered` of them came.
+    sent: messages that were accepted; `delivered` counts those that came.
     out_of_order: messages that came after one that was sent later, without repetitions.
     altered: messages whose label and body have another SHA-256 than when sent.
     strangers: messages that nobody sent.
@@ -96,7 +96,7 @@ class Comparison:
         return by_oracle([oracle for oracle, *_ in counts], texts)
 
     def broken(self) -> list[str]:
-        """Return the broken promises in words, where each message must come once and in order."""
+        """Return the broken promises in words, if each message must come once and in order."""
         return [text for texts in self.found().values() for text in texts]
 
 
@@ -179,9 +179,9 @@ class WireCount:
     """The packets that crossed the links, from the capture.
 
     session_acks, riding_session_acks: SessionAck packets, and session headers on UserMessages.
-    order_acks, final_acks: those that reached the queue manager that they were for.
+    order_acks, final_acks: acknowledgments that reached the queue manager that they were for.
     forwarded: packets that a node passed on, each compared with the one that came to it.
-    crossings: when each message except acknowledgments crossed, by the two addresses; nanoseconds since 1970, in
+    crossings: the times when messages except acknowledgments crossed, by the two addresses; nanoseconds since 1970, in
         order.
     faults: what was wrong; empty if all is well.
     """

@@ -1,4 +1,4 @@
-"""The results of a demo or a crash run: the promises, the counts behind them, and how people see them."""
+"""The results of a demo or a crash run: the promises, the counts behind them, and their display."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Outage:
         return self.action in (Action.KILL, Action.STOP)
 
     def since(self, moment_s: float | None) -> float | None:
-        """Return the seconds from a moment until messages flowed again; None if either is unknown."""
+        """Return the seconds from a moment until messages flowed again; None if either time is unknown."""
         if moment_s is None or self.flowed_at_s is None:
             return None
         return max(0.0, self.flowed_at_s - moment_s)
@@ -67,7 +67,7 @@ class Outage:
 class DemoReport:
     """The report of a demo.
 
-    in_doubt: commits whose answer was lost; `committed_in_doubt` of them had happened.
+    in_doubt: commits whose answer was lost; `committed_in_doubt` counts those that had happened.
     unsettled: messages for which the sender still waits for an acknowledgment.
     usage: the most that each node took in one of its lives.
     """
@@ -117,8 +117,8 @@ class DemoReport:
 class FlowReport:
     """The messages of one producer to one consumer.
 
-    transactional: whether each must come exactly once and in order; otherwise none may be lost.
-    commits_in_doubt: the consumer's commits whose answer was lost; `commits_done` of them had happened.
+    transactional: whether each message must come exactly once and in order; otherwise no message may be lost.
+    commits_in_doubt: the consumer's commits whose answer was lost; `commits_done` counts those that had happened.
     rolled_back: transactions that the consumer rolled back.
     longest_outage_s: the longest time without a received message.
     longest_silence_s: the longest such time while all nodes ran.
@@ -141,11 +141,11 @@ class FlowReport:
 class CrashReport:
     """The report of a crash run.
 
-    kills: counts by node, then by what it was doing when it died.
+    kills: counts by node, then by the node's stage when it died.
     at_once: how often several nodes died at the same instant.
-    again: how often a node was killed again on its way up.
+    again: how often a node was killed again while it started.
     retained: messages left in the stores after the calm, by queue.
-    failures: what ended the run early; then nothing else is judged.
+    failures: the events that ended the run early; then nothing else is judged.
     stores: the folder of the stores; it is removed if no promise was broken.
     has_kills: whether nodes were killed at all.
     rolled: how often the keys of each node were replaced; empty if nodes have none.
@@ -227,9 +227,9 @@ def _proof(report: DemoReport) -> Iterator[tuple[str, str]]:
 
 
 def outage_table(outages: list[Outage]) -> Table:
-    """Return when each fault began, how long it lasted, how many messages had come, and when they flowed again.
+    """Return a table of faults: their start and length, the messages that had come, and when they flowed again.
 
-    flowing: after the link was back or the restarted node was ready; from spawn: after its process began.
+    flowing: the seconds after the link was back or the node was ready; from spawn: after its process began.
     """
     table = plain_table("fault", "at", "lasted", "delivered", "flowing", "from spawn")
     for outage in outages:

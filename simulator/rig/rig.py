@@ -1,4 +1,4 @@
-"""One run: nodes as processes, the messages from one node to another, and what is watched meanwhile."""
+"""One run: nodes as processes, the messages from one node to another, and the measurements meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def new_folder(prefix: str, directory: Path | None = None) -> Path:
 
 
 async def until(holds: Callable[[], object], look_s: float = LOOK_S) -> None:
-    """Return when something holds."""
+    """Return when `holds` returns something true."""
     while not holds():  # noqa: ASYNC110 - there is no event to wait for.
         await trio.sleep(look_s)
 
@@ -63,7 +63,7 @@ class Flow:
         return came and not self.producer.has_due and not self.consumer.is_in_doubt
 
     def comparison(self) -> Comparison:
-        """Return what became of its messages."""
+        """Return the comparison of its sent and received messages."""
         return compare(self.producer.sent, self.consumer.received)
 
     def taken(self) -> tuple[list[Sent], list[Committed]]:
@@ -109,7 +109,7 @@ class Rig:
         """Add messages from the sender to a queue of the destination, and return them.
 
         Args:
-            to: how the producer names the queue, if not by its path.
+            to: the producer's name for the queue, if not its path.
             moods: as for Consumer.
         """
         path = rf"{DESTINATION}\{queue}"
@@ -129,7 +129,7 @@ class Rig:
     async def running(
         self, detours: Mapping[tuple[str, str], Address] | None = None
     ) -> AsyncIterator[trio.Nursery]:
-        """Run the nodes and the consumers, and yield the nursery of these.
+        """Run the nodes and the consumers; yield the nursery of the consumers.
 
         Raises:
             NodeError: a node does not start.
@@ -146,7 +146,7 @@ class Rig:
             nursery.cancel_scope.cancel()
 
     async def watch(self) -> None:
-        """Show the counts of the nodes, and measure what they take, until one ends by itself."""
+        """Show the counts of the nodes, and measure their use of resources, until a node ends by itself."""
         with self.screen.shown():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.observer.run)
@@ -156,7 +156,7 @@ class Rig:
         self.ended(node)
 
     def elapsed_s(self) -> float:
-        """Return the seconds since the nodes ran."""
+        """Return the seconds since the nodes began to run."""
         return trio.current_time() - self.start_s
 
     @property
@@ -180,15 +180,15 @@ class Rig:
         self.screen.show(node_table(nodes, self.caption()))
 
     def ended(self, node: NodeProcess) -> None:
-        """A node ended by itself.
+        """Raise the error of a node that ended by itself.
 
         Raises:
-            NodeError: with its reason.
+            NodeError: always, with the node's reason.
         """
         raise node.failure()
 
     async def measure(self, *others: Processes) -> None:
-        """Measure what the nodes and other programs take, until this is cancelled."""
+        """Measure the resources that the nodes and other programs take, until this is cancelled."""
         looks: dict[int, Look] = {}
         while True:
             for processes in (self.supervisor, *others):

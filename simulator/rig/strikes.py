@@ -1,7 +1,7 @@
 """Which nodes `mqproto crash` kills and when: everything follows from a seed.
 
 A strike hits one node, two or all of them, at one instant or within half a second. Each is started again, and may be
-killed again on its way up. The dice choose the stage that a kill aims at; the stage it hits is known only when the
+killed again as it starts. The dice choose the stage that a kill aims at; the stage it hits is known only when the
 process is dead, because a busy machine starts processes more slowly. So a seed repeats the plan, but not the run.
 """
 
@@ -33,9 +33,9 @@ class Stage(StrEnum):
 
 
 DELAYS_S: Final = {Stage.STARTING: 0.5, Stage.RECOVERING: 0.005, Stage.JUST_READY: JUST_READY_S}
-"""On its way up, a node is killed at most this long after a stage began; about as long as the stage lasts."""
+"""While a node starts, it is killed at most this long after a stage began; about as long as the stage lasts."""
 AGAIN: Final = 0.5
-"""The probability, each time, that a node is killed again on its way up."""
+"""The probability, each time, that a node is killed again while it starts."""
 AIMS: Final = ((Stage.STARTING, 2), (Stage.RECOVERING, 5), (Stage.JUST_READY, 3))
 VICTIMS: Final = ((1, 5), (2, 3), (3, 2))
 PAUSES_S: Final = (((0.0, 0.3), 5), ((0.3, 1.0), 4), ((1.0, 4.0), 1))
@@ -55,7 +55,7 @@ class Kill(NamedTuple):
 
 class Strike(NamedTuple):
     """Kills by node. All nodes run for pause_s; then comes the first kill of each node, after its own after_s. The
-    other kills meet the node on its way up."""
+    other kills meet the node while it starts."""
 
     pause_s: float
     kills: dict[str, list[Kill]]
@@ -90,6 +90,6 @@ def _down_s(dice: random.Random) -> float:
 
 
 def _weighted(dice: random.Random, choices: Sequence[tuple[T, int]]) -> T:
-    """Return one of the things, with the probability given by its weight."""
+    """Return one of the values, with the probability given by its weight."""
     things = [thing for thing, _ in choices]
     return dice.choices(things, [weight for _, weight in choices])[0]

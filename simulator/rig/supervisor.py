@@ -41,7 +41,7 @@ READY_TIMEOUT_S: Final = 30
 PAUSE_LIMIT_S: Final = 60.0
 """The longest pause before a node is started again."""
 STEADY_S: Final = 60.0
-"""A node that ran for this long is started again at once; the pauses begin anew."""
+"""A node that ran for this long is started again at once, and its pauses start again from the shortest."""
 STOP_TIMEOUT_S: Final = 10
 TAIL_BYTES: Final = 8_192
 
@@ -103,7 +103,7 @@ class NodeProcess:
         return True
 
     def has_said(self, word: bytes) -> bool:
-        """Whether it has printed such a line, as far as we have read; once it is reaped, we have read everything."""
+        """Whether we have read such a line from it. Once it is reaped, we have read all its output."""
         return bool(self.line(word))
 
     def line(self, word: bytes) -> str:
@@ -121,7 +121,7 @@ class NodeProcess:
                 await pipe.aclose()
 
     def failure(self) -> NodeError:
-        """Return why it ended: the signal that killed it after it was ready, or else the error in its log.
+        """Return the reason for its end: the signal that killed it after it was ready, or else the error in its log.
 
         Another process for the same node, started by somebody else, may write to that log as well.
         """
@@ -154,7 +154,7 @@ class Processes:
         """Start a process.
 
         Args:
-            arguments: a module, and what is typed behind it.
+            arguments: a module, and the arguments behind it.
             log: where its standard error output goes.
         """
         with appended(log) as file:
@@ -239,7 +239,7 @@ class Supervisor(Processes):
         self._detours = detours or {}
         self._capture = capture
         self._turns = {name: trio.Lock() for name in topology.nodes}
-        """Held by the task that ends, starts or reaps the node, where `keep` is not alone."""
+        """Held by the task that ends, starts or reaps the node, if tasks other than `keep` may do so."""
         self._wanted = {name: Gate() for name in topology.nodes}
         """Shut while a node is down on purpose; `keep` then leaves it down."""
         places.make(directory)
@@ -280,7 +280,7 @@ class Supervisor(Processes):
         return await self.open(name, command, log)
 
     async def start_all(self) -> dict[str, NodeError]:
-        """Start all nodes at once; return those that ended instead, with their reasons."""
+        """Start all nodes at once; return the errors of those that ended instead."""
         failures: dict[str, NodeError] = {}
 
         async def start(name: str) -> None:
@@ -295,7 +295,7 @@ class Supervisor(Processes):
         return failures
 
     async def keep(self, name: str, tell: Callable[[str], None]) -> None:
-        """Start a node again whenever it ends, unless it was put down, until this is cancelled.
+        """Until cancelled, start a node again whenever it ends, unless it was put down.
 
         Args:
             tell: is given a line when it ends, when it cannot be started, and when it is back.
@@ -415,7 +415,7 @@ class Programs(Processes):
         return await self.run(name, [PROGRAM, *arguments])
 
     async def run(self, name: str, arguments: Sequence[str]) -> str:
-        """Do the same with another module that says when it is ready, and ends with its standard input."""
+        """Start another module that says when it is ready and ends with its standard input, as `start` does."""
         program = await self.open(name, arguments, self.directory / f"{name}.err")
         await self.until(program, READY)
         return program.line(READY)

@@ -1,4 +1,4 @@
-"""What each run of the rig is judged by: every oracle in every scenario; each blank has its reason."""
+"""The oracles that judge each run of the rig: every oracle judges every scenario, or the table says why not."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ BLANKS: Final[Mapping[str, Mapping[RunOracle, str]]] = {
     },
     "strangers": {RunOracle.GROUPS: NO_GROUPS, RunOracle.AUDIT: NO_GATEWAY},
 }
-"""By scenario, the oracles that do not apply to it, and why."""
+"""The oracles that do not apply, by scenario, and the reasons."""
 
 
 Found = dict[RunOracle, list[str]]
-"""What oracles have found, in words; an oracle that has looked and found nothing has an empty list."""
+"""The findings of oracles, in words; an oracle that has looked and found nothing has an empty list."""
 
 
 def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str]]) -> Found:
-    """Return what these oracles have found, from each text with its oracle."""
+    """Return the findings of these oracles, from texts that each name their oracle."""
     found: Found = {oracle: [] for oracle in oracles}
     for oracle, text in texts:
         found[oracle].append(text)
@@ -70,14 +70,14 @@ def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str
 
 
 def judged(scenario: str, *found: Found) -> list[str]:
-    """Return everything that the oracles of a scenario have found. Each of them must have looked."""
+    """Return all findings of the oracles of a scenario. Each of them must have looked."""
     applies = [oracle for oracle in RunOracle if oracle not in BLANKS[scenario]]
     assert set(applies) <= {oracle for some in found for oracle in some}, f"not all have looked at {scenario}"
     return [text for oracle in applies for some in found for text in some.get(oracle, ())]
 
 
 def named(found: Mapping[str, Found]) -> Found:
-    """Return what was found of several things, each text behind the name of its thing."""
+    """Return the findings about several things, each text behind the name of its thing."""
     return by_oracle(
         {oracle for some in found.values() for oracle in some},
         (

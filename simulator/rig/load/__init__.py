@@ -1,1 +1,1 @@
-"""Messages: what is sent, by whom, and who receives it, over TCP and over HTTP."""
+"""The messages, their senders and their receivers, over TCP and over HTTP."""

@@ -1,7 +1,7 @@
-"""An application that receives in transactions, and knows what it received, whatever breaks meanwhile.
+"""An application that receives in transactions, and knows its received messages, whatever breaks meanwhile.
 
 A client learns the outcome of a commit when its node is back. If that takes too long, the commit is in doubt. Then the
-queue tells: it hands out its messages in order. If the next message is the first of the batch in doubt, the commit did
+queue shows it: messages come in order. If the next message is the first of the batch in doubt, the commit did
 not happen; if it is another one, or none is left, it did. No message is dropped because its identifier is known, so a
 message that was delivered twice is recorded twice.
 """
@@ -22,7 +22,7 @@ BATCH: Final = 64
 PATIENCE_S: Final = 0.5
 """How long one receive waits for a first message."""
 PATIENCE_IN_DOUBT_S: Final = 5.0
-"""How long it waits after a commit in doubt: silence must mean an empty queue, even on a slow disk."""
+"""How long a receive waits after a commit in doubt: silence must mean an empty queue, even on a slow disk."""
 RECONNECT_S: Final = 0.02
 PAUSES: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.5
@@ -40,7 +40,7 @@ class Consumer:
     Args:
         connect: opens a connection to the node that hosts the queue.
         queue: its name.
-        moods: dice for pauses, which let messages pile up, and for rollbacks; None for neither.
+        moods: dice for pauses, which let messages pile up, and for rollbacks; None for no pauses and rollbacks.
     """
 
     def __init__(

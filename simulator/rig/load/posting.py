@@ -1,8 +1,8 @@
-"""Producers that hand in messages over HTTP by "Message Producer Rules", and may be no better than others.
+"""Producers that hand in messages over HTTP by "Message Producer Rules", and may be as careless as real ones.
 
-Each sends its messages one after the other, and each of them again, under the same id, until it has an answer that is
-final: 200, or one without Retry-After, whatever its status. Now and then one hangs up before the answer comes, or asks
-again although it had one.
+Each sends its messages one after the other, and repeats each, under the same id, until it gets a final answer: 200, or
+any status without Retry-After. Now and then a producer hangs up before the answer comes, or repeats a request that was
+answered.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import trio
 
 TIMEOUT_S: Final = 10.0
 HURRY: Final = 0.03
-"""How often a producer hangs up before it has its answer."""
+"""The probability that a producer hangs up before it has its answer."""
 DOUBT: Final = 0.03
-"""How often it asks again although it had one."""
+"""The probability that a producer repeats a request after its final answer."""
 HURRY_S: Final = (0.001, 0.02)
-"""How long a producer waits that is going to hang up: some of these requests get through, and some do not."""
+"""How long a producer waits before it hangs up: some of these requests get through, and some do not."""
 PAUSE_LIMIT_S: Final = 0.25
-"""A gateway may ask for more; here nobody has the time."""
+"""The longest pause of a producer here, even if the gateway asks for a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """A message to hand in.
 
-    queue: as the URL has it.
-    group: what its correlation id says; 0 for none.
+    queue: its name as in the URL.
+    group: the group that its correlation id names; 0 for none.
     """
 
     key: str
@@ -54,19 +54,19 @@ class Handover:
 
     requests: int = 0
     retries: Counter[str] = field(default_factory=Counter)
-    """By why the answer before was not final."""
+    """The number of repeated requests, by the reason why the previous answer was not final."""
     accepted: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
 
 class PostingProducer:
-    """One of them.
+    """One producer.
 
     Args:
-        url: of the gateway.
-        handover: where to note what became of each message; producers may share one.
-        dice: decide when it is none of the best: it hangs up, or asks again. Without them it is.
+        url: the gateway's.
+        handover: takes the outcome of each message; producers may share it.
+        dice: decide when it is careless: when it hangs up, or repeats a request. Without dice it never does.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PostingProducer:
         self._dice = dice
 
     async def run(self) -> None:
-        """Hand in all of them."""
+        """Hand in all messages."""
         async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S, trust_env=False) as client:
             for message in self._messages:
                 while not await self._post(client, message):
@@ -95,7 +95,7 @@ class PostingProducer:
         return self._dice is not None and self._dice.random() < chance
 
     async def _post(self, client: httpx.AsyncClient, message: Outgoing) -> bool:
-        """One request; whether its answer is final."""
+        """Send one request; return whether its answer is final."""
         handover = self._handover
         timeout_s = TIMEOUT_S
         if self._dice is not None and self._happens(HURRY):

@@ -32,7 +32,7 @@ class Producer:
     """Sends a workload to one queue, spread evenly over a time.
 
     Args:
-        connect: opens a connection to the node that is to send.
+        connect: opens a connection to the sending node.
         queue: the destination.
         transactional: each message arrives exactly once and in order; otherwise they are recoverable: none is lost.
         protected: each message is encrypted, and signed by the node.
@@ -96,7 +96,7 @@ class Producer:
         """Hand over messages until this many are sent.
 
         Raises:
-            NodeUnreachable: the node is gone; messages that it was not asked to take are still due.
+            NodeUnreachable: the node is gone; messages that were not handed over are still due.
         """
         self._due += islice(self._items, max(0, due - len(self.sent) - len(self._due)))
         drafts = [self._draft(place, item) for place, item in enumerate(self._due, len(self.sent))]
@@ -129,11 +129,11 @@ class Producer:
 
 
 async def produce(producers: Sequence[Producer], span_s: float, patience_s: float) -> bool:
-    """Have producers send evenly over `span_s`. On a slow machine, messages left `patience_s` after that are not
+    """Have producers send evenly over `span_s`. On a slow machine, messages left `patience_s` later are not
     sent.
 
     Returns:
-        Whether messages were accepted in that time, and in each such time until the producers were done.
+        whether messages were accepted in that time, and in each further `patience_s` until the producers were done.
     """
     idle = False
 

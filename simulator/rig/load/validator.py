@@ -1,8 +1,8 @@
-"""A consumer behind HTTP that answers each call as it is told to, and counts what reached it.
+"""A consumer behind HTTP that answers each call as a script says, and counts the messages that reached it.
 
-It keeps what it has processed by the producer's id, as the message consumer of "Transactions in OSB. Reliable
-Messaging" keeps it in a database: a message that comes again is a duplicate, and is dropped with a success. It is a
-document resolver too, since it knows.
+It keeps processed messages by the producer's id, as the message consumer of "Transactions in OSB. Reliable
+Messaging" keeps them in a database: a message that comes again is a duplicate, and is dropped with a success. It is
+also a document resolver, because it knows the processed messages.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from mqproto.simulator.base.http.server import Answer, BodyLost, Fault, Limits, 
 from mqproto.simulator.base.log import node_log
 
 BODY_LIMIT_BYTES: Final = 2**20
-"""A client that sends more is not the trigger."""
+"""The largest body of a call; a client that sends more is not the trigger."""
 CODE: Final = "no-such-customer"
 """The service code of a business error."""
 QUESTIONS: Final = "/processed"
-"""The path at which it is asked whether it has processed a message; any other is for messages."""
+"""The path for asking whether it has processed a message; all other paths are for messages."""
 
 
 class Cue(Word):
-    """What the consumer does at a call, and what it means."""
+    """The actions of the consumer at a call, and their meanings."""
 
     ACCEPT = "accept", "processes the message, and answers 200"
     FAIL = "fail", "answers 500, and has not processed it"
@@ -43,13 +43,13 @@ class Cue(Word):
 
 PROCESSES: Final = frozenset({Cue.ACCEPT, Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
 Script = Callable[[str, bytes, int], Cue]
-"""What to do with a message, by its producer's id, its body, and how often it was brought before."""
+"""Returns the cue for a message, from its producer's id, its body, and the number of earlier calls for it."""
 
 
 def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
-    """The cues for the first call for each message, for its second, and so on; then it is accepted.
+    """Return a script with a cue for each message's first call, its second, and so on; then it accepts the message.
 
-    only: the number of the one message that they are for, which is at the end of its body; None for each.
+    only: the number of the one message that the cues are for, which ends its body; None for every message.
     """
 
     def cue(key: str, body: bytes, call: int) -> Cue:
@@ -65,22 +65,22 @@ class Validator:
 
     def __init__(self, script: Script) -> None:
         self.calls = Counter[str]()
-        """By the producer's id, how often a message was brought here."""
+        """How often each message was brought here, by the producer's id."""
         self.obeyed = Counter[Cue]()
         self.reached: dict[str, bytes] = {}
-        """The bodies of what was processed, by the producer's id and in order."""
+        """The bodies of processed messages, by the producer's id and in order."""
         self.refused: set[str] = set()
-        """The ids of what it will never accept."""
+        """The ids of messages that it will never accept."""
         self.duplicates = 0
-        """How often something came that was processed before."""
+        """How often a message came that was already processed."""
         self.questions = 0
-        """How often it was asked whether something was."""
+        """How often the consumer was asked whether it had processed a message."""
         self._script = script
 
     async def serve(
         self, port: int = 0, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen on 127.0.0.1 until cancelled. Starts with the port; 0 is for one that is free."""
+        """Listen on 127.0.0.1 until cancelled. The start value is the port; 0 takes a free one."""
         listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
         server = Server(self._answer, _explain, Limits(), node_log(sys.stderr, "consumer"))
         async with trio.open_nursery() as nursery:

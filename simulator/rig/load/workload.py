@@ -34,7 +34,7 @@ SIZES: Final[Sizes] = (
     (3, 60_000, 2**20),
     (1, 2**20, BODY_LIMIT_BYTES),
 )
-"""The sizes of many systems, and now and then a message that is larger than every buffer on its way."""
+"""Sizes as in many systems, with now and then a message that is larger than every buffer on its way."""
 HEAVY: Final[Sizes] = (
     (30, 0, 0),
     (600, 200, 1_500),
@@ -62,7 +62,7 @@ class Item(NamedTuple):
 class Workload:
     """A known number of messages, made or read one by one as they are sent.
 
-    left_out: the files that no message can carry, in words.
+    left_out: the files that do not fit into a message, in words.
     """
 
     description: str

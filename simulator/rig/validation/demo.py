@@ -1,8 +1,8 @@
-"""`mqproto demo --edges`: from producers over HTTP to a consumer behind HTTP, and everything dies that can.
+"""`mqproto demo --edges`: from producers over HTTP to a consumer behind HTTP, while every program between them dies.
 
 Producers hand messages to a gateway, three queue managers carry them, and a trigger has the consumer called. All five
 programs are processes, and each is killed again and again while the messages cross; producers and consumer are in this
-process, as they know what must have happened. At the end what was accepted is compared with what was processed.
+process, because they know what must have happened. At the end, accepted and processed messages are compared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PRODUCERS: Final = 8
 INVALID: Final = 0.01
 """The share of all messages that the consumer will never accept."""
 MISSPELT: Final = 0.005
-"""The share that is handed in for a queue that does not exist."""
+"""The share of messages that are handed in for a queue that does not exist."""
 CUES: Final = {
     Cue.ACCEPT: 0.90,
     Cue.FAIL: 0.03,
@@ -46,16 +46,16 @@ CUES: Final = {
     Cue.TIME_OUT: 0.005,
     Cue.LATE: 0.005,
 }
-"""What the consumer does with a message that is valid, and how often."""
+"""The actions of the consumer for a valid message, and the probability of each."""
 ANSWER_S: Final = 0.5
-"""How long the trigger waits for it."""
+"""How long the trigger waits for the consumer's answer."""
 ATTEMPTS: Final = 100
 ATTEMPTS_ROUGH: Final = 5
-"""These take less than a second, so that a message is given up when the consumer is down."""
+"""These attempts take less than a second, so a message is given up while the consumer is down."""
 DOWN_S: Final = 2.0
 FULL_S: Final = 1.0
 FULL_KB: Final = 8
-"""What is rough, and for how long."""
+"""The limits of a rough run: seconds of a consumer's outage and of a full queue, and that queue's quota."""
 TRIGGER: Final = "trigger"
 VICTIMS: Final = (
     (GATEWAY,),
@@ -66,12 +66,12 @@ VICTIMS: Final = (
     (GATEWAY, "sender"),
     (TRIGGER, "destination"),
 )
-"""Who is killed at one instant, one line after the other, and then all of them again."""
+"""The programs that are killed at one instant, a line at a time; after the last line comes the first."""
 ROUNDS: Final = 3
 SETTLE_S: Final = 90.0
-"""How long after the last message was handed in what is owed must have come."""
+"""How long after the last message was handed in all owed messages must have come."""
 LINGER_S: Final = 1.0
-"""How long what must not come has to come nevertheless."""
+"""How long to wait for messages that must not come."""
 BEAT_S: Final = 0.05
 
 
@@ -84,14 +84,14 @@ async def run_edges_demo(
     rough: bool = False,
     screen: ProgressScreen | None = None,
 ) -> EdgesReport:
-    """Run it all, and say what came of it.
+    """Run the demo; return its report.
 
     Args:
         count: how many messages the producers have, together.
-        seed: which of them are what, and what the consumer does with each.
+        seed: determines the kinds of messages, and the consumer's action for each.
         history: the URL of the document history's database; by default an SQLite file.
         rounds: how often each line of VICTIMS has its turn.
-        rough: whether the queue is purged and full at times, and the consumer is down for longer than all attempts.
+        rough: whether the queue is sometimes purged or full, and the consumer down for longer than all attempts.
 
     Raises:
         NodeError: one of the programs does not start.
@@ -105,7 +105,7 @@ async def run_edges_demo(
 
 
 def messages_of(producer: int, count: int, seed: int) -> list[Outgoing]:
-    """What one producer hands in, in order."""
+    """Return the messages that one producer hands in, in order."""
     messages = []
     for number in range(1, count + 1):
         key = f"{producer}-{number}"
@@ -124,7 +124,7 @@ def messages_of(producer: int, count: int, seed: int) -> list[Outgoing]:
 
 
 class EdgesDemo(EdgeRig):
-    """One run; all of it is as `run_edges_demo` says."""
+    """One run; the arguments are those of `run_edges_demo`."""
 
     history, rounds, is_rough = "", ROUNDS, False
 
@@ -139,7 +139,7 @@ class EdgesDemo(EdgeRig):
         self._kills = Counter[str]()
 
     async def run(self) -> EdgesReport:
-        """Start everything, hand in and kill, and wait until what is owed has come.
+        """Start everything, hand in messages, kill programs, and wait until all owed messages have come.
 
         Raises:
             NodeError: a program does not start.
@@ -176,7 +176,7 @@ class EdgesDemo(EdgeRig):
         )
 
     def _cue(self, key: str, body: bytes, call: int) -> Cue:
-        """What the consumer does: the same for the same seed, message and how many calls there were before."""
+        """Return the consumer's action; it depends only on the seed, the message and the number of earlier calls."""
         if self._is_down:
             return Cue.FAIL
         if json.loads(body)["amount_cents"] < 0:
@@ -210,9 +210,9 @@ class EdgesDemo(EdgeRig):
 
     @property
     def _done(self) -> int:
-        """Messages that are at their end: refused by the gateway, processed, or refused by the consumer.
+        """The number of messages at their end: refused by the gateway, processed, or refused by the consumer.
 
-        In a rough run others end elsewhere, so these are those with a final answer.
+        In a rough run, messages also end elsewhere, so this counts messages with a final answer.
         """
         if self.is_rough:
             return len(self._handover.refused) + len(self._handover.accepted)
@@ -223,7 +223,7 @@ class EdgesDemo(EdgeRig):
         return self._done >= share * self._count and self._kills.total() >= kills
 
     async def _look(self) -> None:
-        """Show how far it is."""
+        """Show the progress of the run."""
         while True:
             handed_in = len(self._handover.accepted) + len(self._handover.refused)
             self.screen.show(
@@ -232,7 +232,7 @@ class EdgesDemo(EdgeRig):
             await trio.sleep(BEAT_S)
 
     async def _dead_letters(self) -> set[str]:
-        """What the first node has in its dead-letter queue for transactional messages; a peek shows a part of many."""
+        """Return the transactional dead letters of the first node; a peek would show only a part of many."""
         letters = set[str]()
         async with self.connect("sender") as client:
             while found := await client.receive("deadxact", limit=100, timeout_s=0):
@@ -242,7 +242,7 @@ class EdgesDemo(EdgeRig):
     # What is rough
 
     async def _be_rough(self) -> None:
-        """Now and then the queue is full, or purged, or the consumer is down for longer than all attempts."""
+        """Now and then, make the queue full, purge it, or keep the consumer down for longer than all attempts."""
         dice = random.Random(f"{self._seed}/rough")
         turns = [self._purge, self._have_it_full, self._be_down] * self.rounds
         dice.shuffle(turns)
@@ -267,7 +267,7 @@ class EdgesDemo(EdgeRig):
         self._is_down = False
 
     async def _told(self, act: Callable[[Client], Awaitable[object]]) -> None:
-        """Have an operator do something at the last node, which may be dead just now."""
+        """Have an operator act at the last node, which may be down just now."""
         while True:
             try:
                 async with self.connect("destination") as client:
@@ -277,7 +277,7 @@ class EdgesDemo(EdgeRig):
                 await trio.sleep(BEAT_S)
 
     async def _until_nothing_waits(self) -> None:
-        """Each message is at its end when no queue has any more on its way, and the trigger has none in hand."""
+        """Wait until every message is at its end: none is left in an outgoing queue or in `orders`."""
         while True:
             waiting = 0
             for name in self.topology.nodes:
@@ -293,7 +293,7 @@ class EdgesDemo(EdgeRig):
     # Programs that die
 
     async def _kill_all(self) -> None:
-        """Kill the next in turn, whenever one more share of all messages is at its end."""
+        """Kill the next victims in turn, each time one more share of all messages is at its end."""
         turns = list(VICTIMS) * self.rounds
         for turn, victims in enumerate(turns, 1):
             await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)
@@ -307,7 +307,7 @@ class EdgesDemo(EdgeRig):
         self._kills[name] += 1
 
     def _programs(self, address: str, port: int) -> dict[str, list[str]]:
-        """Return how gateway and trigger are started."""
+        """Return the commands that start gateway and trigger."""
         history = ["--history", self.history] if self.history else []
         consumer = f"http://127.0.0.1:{port}"
         return {
@@ -327,7 +327,7 @@ class EdgesDemo(EdgeRig):
 
 
 def _said_in(folder: Path) -> tuple[Counter[tuple[str, str]], str]:
-    """How many lines the logs have of each writer and event, and the message that most happened to."""
+    """Return the number of log lines for each writer and event, and the message with the most events."""
     said = Counter[tuple[str, str]]()
     steps = Counter[str]()
     for path in logs_in(folder):

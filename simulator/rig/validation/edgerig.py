@@ -1,4 +1,4 @@
-"""Nodes with what stands around them: a gateway at the first, triggers at the last, and a consumer in this process."""
+"""Nodes and the programs around them: a gateway at the first, triggers at the last, and a consumer in this process."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class EdgeRig(Rig):
 
     @property
     def place(self) -> Place:
-        """Where nodes, logs and the history are."""
+        """The place of the nodes, logs and the history."""
         return Place(self.topology, self.directory)
 
     @asynccontextmanager
     async def edges(
         self, consume: Callable[..., Awaitable[object]], commands: Commands
     ) -> AsyncIterator[None]:
-        """Run a consumer and programs in the block; measure what programs and nodes take.
+        """Run a consumer and programs in the block; measure the resources of programs and nodes.
 
         Args:
-            consume: serves until cancelled, and says when it has begun.
-            commands: what starts each program, by its name.
+            consume: serves until cancelled, and reports when it has begun.
+            commands: the command that starts each program, by its name.
         """
         self.usage.clear()
         self._commands = commands
@@ -73,18 +73,18 @@ class EdgeRig(Rig):
         return [GATEWAY, SENDER, *self._at(SENDER), "--listen", address, *options]
 
     def trigger(self, queue: str, url: str, *options: str) -> list[str]:
-        """Return the command of a trigger of a queue, with the consumer's URL."""
+        """Return the command of a trigger for a queue, with the consumer's URL."""
         return ["trigger", rf"{DESTINATION}\{queue}", *self._at(DESTINATION), "--url", url, *options]
 
     def _at(self, node: str) -> list[str]:
         return ["--topology", str(self.supervisor.topology_file(node))]
 
     async def audit(self, history: str = "") -> Audit:
-        """Say who has each message that was answered 200, as `mqproto audit` does."""
+        """Return the holder of each message that was answered 200, as `mqproto audit` does."""
         return await trio.to_thread.run_sync(partial(audited, self.place, history))
 
     async def given_up(self, *queues: str) -> list[Failed]:
-        """Take what triggers have given up out of these queues; they have ended."""
+        """Take the messages that triggers have given up out of these queues; the triggers have ended."""
         failed: list[Failed] = []
         async with self.connect(DESTINATION) as client:
             for queue in queues:

@@ -1,4 +1,4 @@
-"""What producers, a consumer and error queues have seen of messages, and what an audit says: is it the same?"""
+"""Compares the records of producers, a consumer and error queues about messages with an audit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOOKED: Final = (
 
 
 class Failed(NamedTuple):
-    """A message that its trigger gave up: the producer's id or its identifier, its body, and why it was given up."""
+    """A message that its trigger gave up: the producer's id or else the message's own, the body, and the reason."""
 
     key: str
     body: bytes
@@ -34,27 +34,27 @@ class Failed(NamedTuple):
 
     @classmethod
     def of(cls, copy: ReceivedMessage) -> Failed:
-        """Read the copy in an error queue."""
+        """Return the given-up message of which this copy is in an error queue."""
         note = FailureNote.of(copy.extension) or FailureNote(failure="")
         key = Envelope.of(copy.extension).producer_key or note.message
         return cls(key, copy.body, note.failure, note.reason)
 
     @property
     def end(self) -> End:
-        """Who has it, as an audit calls that."""
+        """The end of the message, as an audit calls it."""
         return End.IN_IN_DOUBT_QUEUE if self.failure == IN_DOUBT else End.IN_ERROR_QUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeLedger:
-    """What is known about all messages.
+    """All records about the messages of a run.
 
-    messages: all that the producers had to hand in, those of each in order.
+    messages: all messages that the producers had to hand in, in the order of each producer.
     processed: bodies by key, in the order in which the consumer processed them.
-    audited: by the identifier of each message that was answered 200 who has it, as `mqproto audit` says before the
+    audited: the end of each message that was answered 200, by its identifier, as `mqproto audit` says before the
         error queue is emptied.
-    letters: where messages may end as dead letters, those at the first node; else None: then there is no reason.
-    is_heard: whether a gateway has answered, so that an audit knows them.
+    letters: the dead letters at the first node, if messages may end as such; None if they may not.
+    is_heard: whether a gateway has answered, so an audit knows the messages.
     is_honest: whether the consumer has processed what it has accepted, and nothing else.
     """
 
@@ -68,7 +68,7 @@ class EdgeLedger:
     is_honest: bool = True
 
     def found(self) -> Found:
-        """Return what is not as it was promised."""
+        """Return the broken promises."""
         return by_oracle(LOOKED, self._found())
 
     def _found(self) -> Iterator[tuple[RunOracle, str]]:
@@ -108,7 +108,7 @@ class EdgeLedger:
             yield RunOracle.ALTERED, f"{key} came out with another body"
 
     def _audited_otherwise(self) -> Iterator[str]:
-        """What producers, consumer and error queue have seen is what the audit says."""
+        """Yield differences between the audit and the records of producers, consumer and error queue."""
         ends = {failed.key: failed.end for failed in self.failed} | dict.fromkeys(
             self.processed, End.PROCESSED
         )
@@ -118,7 +118,7 @@ class EdgeLedger:
                 yield f"{key} is {ends[key]}, and the audit says {end}"
 
     def _unaccounted(self, letters: set[str]) -> Iterator[str]:
-        """Each accepted message is where the audit says, and that is an end."""
+        """Yield accepted messages that are not where the audit says, or not at an end."""
         given_up = {failed.key for failed in self.failed}
         for key, message in self.handover.accepted.items():
             end = self.audited.get(message, End.UNACCOUNTED)
@@ -132,7 +132,7 @@ class EdgeLedger:
                 yield f"{key} is {end}, as the audit says"
 
     def _out_of_order(self) -> Iterator[tuple[RunOracle, str]]:
-        """What was handed in first is processed first: in a group, or, of what has none, in the queue."""
+        """Yield messages processed before earlier ones of their group, or of the queue if they have no group."""
         places = {key: place for place, key in enumerate(self.processed)}
         last: dict[int, tuple[int, str]] = {}
         for message in self.messages:

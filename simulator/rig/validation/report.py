@@ -1,4 +1,4 @@
-"""The result of a run with edges: each message was processed once and in order, or is in the error queue with its
+"""The result of a run with edges: each message was processed once and in order, or is in the error queue with a
 reason."""
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from mqproto.simulator.rig.verdict import Found, RunOracle, judged
 
 GATEWAY: Final = "sender gateway"
 TRIGGER: Final = "destination trigger"
-"""As their logs call them."""
+"""The trigger's name in the logs."""
 STORY_LINES: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgesReport(EdgeLedger):
-    """All that a run ends with.
+    """The results of a run.
 
-    calls: what the consumer did at each, and how often.
-    dropped_by_consumer: calls for what it had processed already.
-    questions: how often it was asked whether it had.
+    calls: how often the consumer took each action.
+    dropped_by_consumer: calls for messages that it had already processed.
+    questions: how often it was asked whether it had processed a message.
     said: how many lines of each event are in the log of each program.
-    story: of the message that most happened to, line by line.
+    story: the story of the message with the most events, line by line.
     kills: how often each program was killed, and started again.
     usage: the most that each program took in one of its lives.
     """
@@ -48,11 +48,11 @@ class EdgesReport(EdgeLedger):
 
     @property
     def broken(self) -> list[str]:
-        """The promises that were not kept; none if all were."""
+        """The broken promises; empty if all were kept."""
         return judged("edges", self.found(), self._refused_otherwise(), excess(self.usage))
 
     def _refused_otherwise(self) -> Found:
-        """The consumer has refused what it does not accept, and nothing else."""
+        """Return messages that the consumer refused although it should accept them."""
         return {
             RunOracle.LOST: [
                 f"{failed.key} is in the error queue for another reason: {failed.failure}, {failed.reason}"
@@ -63,7 +63,7 @@ class EdgesReport(EdgeLedger):
 
     @property
     def stages(self) -> dict[str, tuple[str, str, str]]:
-        """For each stage what came of the messages, what was done again, and how many duplicates were dropped."""
+        """For each stage: the outcomes of messages, the repetitions, and the dropped duplicates."""
         handover, said = self.handover, self.said
         calls = self.calls.total()
         nodes = {
@@ -98,7 +98,7 @@ class EdgesReport(EdgeLedger):
 
     @property
     def troubles(self) -> dict[str, str]:
-        """What went wrong, and how often."""
+        """The failures of the run, and how often each happened."""
         reasons = Counter(failed.reason for failed in self.failed)
         failures = {
             cue.value: count
@@ -115,7 +115,7 @@ class EdgesReport(EdgeLedger):
         }
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the report for programs."""
         return {
             "seed": self.seed,
             "duration_s": round(self.duration_s, 1),
@@ -138,7 +138,7 @@ class EdgesReport(EdgeLedger):
 
 
 def show(report: EdgesReport) -> None:
-    """The end of a run, for people."""
+    """Print the end of a run, for people."""
     console = wide_console()
     console.print(
         f"{len(report.messages):,} messages over HTTP to a gateway, through three queue managers, by a trigger to a "

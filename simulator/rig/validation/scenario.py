@@ -1,4 +1,4 @@
-"""What a validation does and expects, a scenario as the files in `scenarios` have them; and what came of it.
+"""Scenarios of a validation, its actions and expectations, as the files in `scenarios` have them; and their outcomes.
 
 title = "A consumer that fails is called again, until it accepts"
 heading = "Message Consumer Rules"      # of which document of the project it is the test
@@ -40,16 +40,16 @@ STAGES: Final[dict[str, str]] = {
     "out_of_order": "messages that reached it before one that was sent earlier",
     "unaccounted": "messages that were answered 200, and nobody has them",
 }
-"""What is counted."""
+"""The counted stages, and their descriptions."""
 UNLESS_SAID: Final[dict[str, int | str]] = {"unaccounted": 0}
-"""What is expected of a stage, if the scenario does not say; of the others, anything."""
+"""The expected counts if the scenario does not give them; for stages that are not here, any count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessKill:
-    """A process is killed, and started again: a node by its name, `gateway`, or `trigger`.
+    """A kill and a restart of one process: a node by its name, `gateway`, or `trigger`.
 
-    when, count: once the logs have `count` lines of this waypoint; or `called`, once the consumer has `count` calls.
+    when, count: after `count` log lines of this waypoint, or, if `called`, after `count` calls of the consumer.
     """
 
     kill: str
@@ -61,16 +61,16 @@ class ProcessKill:
 class ValidationScenario:
     """One validation.
 
-    heading: of the document that it tests.
-    messages: how many the producer sends.
-    via: `gateway` over HTTP, each with an id of its own; `client` from within.
-    unread: how many answers to each submission the producer does not read; it submits the message once more.
-    cues: what the consumer does at a message's first call, at its second, and so on; then it accepts.
-    only: the number of the one message that the cues are for, counted from 0; each by default.
-    absent: until how many reads were rolled back nobody listens where the consumer should be.
+    heading: the heading in the document whose rules it tests.
+    messages: the number of messages that the producer sends.
+    via: `gateway` over HTTP, each with an id of its own; `client` at the node itself.
+    unread: how often the producer submits each message without reading the answer; then it submits it once more.
+    cues: the consumer's actions at a message's first call, its second, and so on; then it accepts.
+    only: the number of the one message that the cues are for, counted from 0; by default they are for all.
+    absent: the consumer starts to listen only after this many reads were rolled back.
     attempts: how often a message may be delivered.
     timeout_s: how long the consumer may take.
-    strikes: who is killed, in this order.
+    strikes: the kills, in order.
     expect: by stage, a number, or `">=3"`.
     """
 
@@ -97,7 +97,7 @@ class ValidationScenario:
             raise ValueError(f"messages = {self.messages}: must be 1 to 1,000")
 
     def expected(self, stage: str) -> int | str:
-        """How often a stage is to be reached."""
+        """Return the expected count of a stage."""
         return self.expect.get(stage, UNLESS_SAID.get(stage, ">=0"))
 
     def holds(self, stage: str, count: int) -> bool:
@@ -109,17 +109,17 @@ class ValidationScenario:
 
 
 def shipped() -> list[str]:
-    """The names of the scenarios that come with mqproto."""
+    """Return the names of the scenarios that come with mqproto."""
     folder = resources.files("mqproto.simulator.rig.validation") / "scenarios"
     names = (entry.name for entry in folder.iterdir())
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def load(name_or_path: str) -> ValidationScenario:
-    """A scenario: a shipped one by its name, any other by its path, which ends in .toml.
+    """Return a scenario: a shipped one by its name, any other by its path, which ends in .toml.
 
     Raises:
-        UsageError: there is none, or it cannot be.
+        UsageError: there is no such scenario, or it is not valid.
     """
     if name_or_path.endswith(".toml"):
         path = Path(name_or_path)
@@ -139,12 +139,12 @@ def load(name_or_path: str) -> ValidationScenario:
 
 
 class Outcome(NamedTuple):
-    """What came of a scenario.
+    """The outcome of a scenario.
 
     counts: by stage.
-    trouble: why it did not come to its end; empty if it did.
-    promises: those that were broken, in words.
-    logs: the folder of the logs, if something is broken.
+    trouble: why it did not reach its end; empty if it did.
+    promises: the broken promises, in words.
+    logs: the folder of the logs, if a promise is broken.
     """
 
     name: str
@@ -166,7 +166,7 @@ class Outcome(NamedTuple):
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
-    """A table with a row for each scenario, and what is broken."""
+    """Print a row for each scenario, and the broken promises."""
     table = plain_table("", *(stage.replace("_", " ") for stage in STAGES))
     for outcome in outcomes:
         marks = {stage: "!" * (stage in outcome.broken) for stage in STAGES}
@@ -180,7 +180,7 @@ def show(outcomes: Sequence[Outcome]) -> None:
 
 
 def told(outcome: Outcome) -> Iterator[str]:
-    """What is broken, in words."""
+    """Yield the broken stages and promises, in words."""
     if outcome.trouble:
         yield f"{outcome.name}: {outcome.trouble}"
     for stage in outcome.broken:
@@ -193,7 +193,7 @@ def told(outcome: Outcome) -> Iterator[str]:
 
 
 def as_json(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """The same for programs."""
+    """Return the outcomes for programs."""
     return [
         {
             "scenario": outcome.name,

@@ -1,9 +1,9 @@
 """`mqproto validate`: a producer, nodes, a trigger and a consumer that fails on cue; each stage is counted and checked.
 
 The "Test Project" of "Transactions in OSB. Reliable Messaging" records how often a message is read from its queue, and
-whether it reaches its final destination. Here everything is real but the consumer: processes, disks, HTTP. What
-happened is counted from their logs, and what the consumer has seen from itself. Beside the counts that a scenario
-expects, each is judged by the oracles of the rig.
+whether it reaches its final destination. Here everything but the consumer is real: processes, disks, HTTP. The
+events are counted from the logs, and the calls by the consumer itself. Besides the counts that it expects, each
+scenario is judged by the oracles of the rig.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from mqproto.simulator.topology.ports import reserved_address
 
 QUEUE, ERRORS, IN_DOUBT = "orders", "errors", "in-doubt"
 PLACE: Final = f"{DESTINATION}%5C{QUEUE}"
-"""The queue, in a URL."""
+"""The queue's name in a URL."""
 TRIGGER: Final = "trigger"
 LIMIT_S: Final = 60.0
-"""How long a scenario may take; what has not happened by then will not."""
+"""How long a scenario may wait for an event."""
 LOOK_S: Final = 0.05
 INTERVAL_S: Final = 0.1
-"""Until the trigger's second attempt, and its third, and so on."""
+"""The pause before each further attempt of the trigger."""
 LIARS: Final = frozenset({Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
-"""After these a consumer has processed what it has not accepted, so it may be given that again, or have it given up."""
+"""After these actions a consumer has processed a message that it did not accept; the trigger may bring it again."""
 
 
 class Logs:
-    """What the logs in a folder say, as far as they are written."""
+    """The steps in the logs of a folder, as far as they are written."""
 
     def __init__(self, directory: Path) -> None:
         self.steps: list[Step] = []
@@ -56,7 +56,7 @@ class Logs:
         self.steps.clear()  # What was there before is of other scenarios.
 
     def look(self) -> None:
-        """Read on."""
+        """Read further."""
         for path in logs_in(self._directory):
             with path.open("rb") as file:
                 file.seek(self._read_bytes[path])
@@ -65,7 +65,7 @@ class Logs:
             self.steps += filter(None, map(read_step, whole.split(b"\n")))
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        """Wait until something has happened, as what is in the logs or else is known tells."""
+        """Wait until `happened` returns true, reading the logs meanwhile."""
         self.look()
         while not happened():
             await trio.sleep(LOOK_S)
@@ -82,10 +82,10 @@ class Validation(EdgeRig):
         }
         super().__init__(three_nodes(queues).with_waypoints(), folder)
         self.before: set[str] = set()
-        """The identifiers of all messages of the scenarios before."""
+        """The identifiers of all messages of earlier scenarios."""
 
     async def outcome(self, name: str, scenario: ValidationScenario) -> Outcome:
-        """Carry a scenario out; everything of it is stopped at the end."""
+        """Carry out a scenario, and stop all its programs at the end."""
         async with self.connect(DESTINATION) as client:
             for queue in (QUEUE, ERRORS, IN_DOUBT):
                 await client.purge(queue)
@@ -106,7 +106,7 @@ class Validation(EdgeRig):
 
 
 class Stage:
-    """One scenario, and what has come of it so far."""
+    """One scenario, and its results so far."""
 
     def __init__(self, rig: Validation, name: str, scenario: ValidationScenario) -> None:
         self._rig = rig
@@ -120,7 +120,7 @@ class Stage:
         self.handover = Handover()
 
     def commands(self) -> dict[str, list[str]]:
-        """Return what starts gateway and trigger."""
+        """Return the commands that start gateway and trigger."""
         scenario, rig = self._scenario, self._rig
         gateway = {GATEWAY: rig.gateway(self._address)} if scenario.via == GATEWAY else {}
         copies = (
@@ -135,7 +135,7 @@ class Stage:
         return {**gateway, TRIGGER: rig.trigger(QUEUE, url, *copies, *options, *attempts)}
 
     async def strike(self) -> None:
-        """Kill whom the scenario names, and start it again."""
+        """Kill the processes that the scenario names, and start them again."""
         for strike in self._scenario.strikes:
             await self._logs.until(partial(self._is_due, strike))
             await self._rig.kill_and_start(strike.kill)
@@ -148,7 +148,7 @@ class Stage:
     # Producer and consumer
 
     async def produce(self) -> None:
-        """Send all messages, by the rules of a producer: what was answered 200 is not sent again, all else is."""
+        """Send all messages as a producer must, and repeat each submission until its answer is final."""
         if self._scenario.via == "client":
             async with self._rig.connect(SENDER) as client:
                 for place, message in enumerate(self._messages):
@@ -163,7 +163,7 @@ class Stage:
             await PostingProducer(f"http://{self._address}", [message], self.handover).run()
 
     async def _submit_unread(self, key: str) -> None:
-        """Hand a message in, and hang up once it is accepted, without a look at the answer."""
+        """Hand a message in, and hang up once it is accepted, without reading the answer."""
         host, _, port = self._address.partition(":")
         stream = await trio.open_tcp_stream(host, int(port))
         async with stream:
@@ -172,7 +172,7 @@ class Stage:
             await self._logs.until(lambda: any(step.facts.get("key") == key for step in self._logs.steps))
 
     async def consume(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Start the consumer at the first message, or after a while."""
+        """Start the consumer at once, or when the scenario's `absent` reads were rolled back."""
         if absent := self._scenario.absent:
             task_status.started(self._port)
             await self._logs.until(lambda: self._at_queue()["rolled-back"] >= absent)
@@ -187,7 +187,7 @@ class Stage:
     # What came of it
 
     def _at_queue(self) -> Counter[str]:
-        """How often the messages came to each waypoint in their queue."""
+        """Return how many messages reached each waypoint in their queue."""
         messages = set(self.handover.accepted.values())
         return Counter(
             step.event
@@ -245,10 +245,10 @@ class Stage:
 async def validate(
     scenarios: Mapping[str, ValidationScenario], begin: Callable[[str], None] = lambda name: None
 ) -> list[Outcome]:
-    """Run scenarios, one after the other, on the same nodes. The logs stay if something is not as expected.
+    """Run scenarios, one after the other, on the same nodes. The logs stay if a result is not as expected.
 
     Args:
-        begin: called with the name of each before it runs.
+        begin: called with the name of each scenario before it runs.
     """
     rig, outcomes = Validation(new_folder("validate")), []
     async with rig.running():

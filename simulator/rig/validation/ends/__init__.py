@@ -1,4 +1,4 @@
-"""Each way in which a message that was answered 200 can end, in one system; each is named by an audit afterwards.
+"""Each way in which a message that was answered 200 can end, in one system; then an audit names the end of each.
 
 Read first: `ways.py`, then `running.py`.
 """

@@ -1,4 +1,4 @@
-"""The lists of producers, consumers and operators with which an audit is compared."""
+"""The lists of producers, consumers and operators, which are compared with an audit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqproto.simulator.rig.verdict import Found, RunOracle
 
 
 class Holder(StrEnum):
-    """Those who may say that they have a message."""
+    """The parties that may say that they have a message."""
 
     CONSUMER = "the consumer"
     PROGRAM = "a program that receives"
@@ -31,14 +31,14 @@ HOLDERS: Final[Mapping[End, Holder]] = {
     End.ERASED: Holder.SETTLED,
     End.HEARD_ELSEWHERE: Holder.PRODUCER,
 }
-"""On whose list a message must be by its end; at any other end it is the system's, and on nobody's."""
+"""The party that must have listed a message, by its end; after any other end the system has it, and nobody lists it."""
 
 
 class Sent(NamedTuple):
     """A message that was answered 200.
 
-    way: the way that it goes; another for one that only serves it.
-    text: what its body begins with, and no other's does.
+    way: the way that it goes; a message that only serves a way has another name here.
+    text: the beginning of its body, which no other message has.
     """
 
     way: str
@@ -49,11 +49,11 @@ class Sent(NamedTuple):
 
 @dataclass
 class Lists:
-    """Kept by those who send and receive, each on its own.
+    """The records that senders and receivers keep, each on its own.
 
-    answered: the producer's, by the identifier in the answer.
-    has: by a message's text, who has it. A text goes through all that happens to a message; its identifier does not.
-    twice: what came to somebody else before, in words.
+    answered: the producer's messages, by the identifier in the answer.
+    has: the holder of each message, by its text. A message keeps its text in all events, but not its identifier.
+    twice: messages that came to two holders, in words.
     """
 
     answered: dict[str, Sent] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Lists:
     twice: list[str] = field(default_factory=list)
 
     def found(self) -> Found:
-        """Return what came twice, and what came that nobody sent."""
+        """Return the messages that came twice, and those that nobody sent."""
         sent = {one.text for one in self.answered.values()}
         altered = [
             f"{holder} has {text!r}, which nobody sent"
@@ -71,7 +71,7 @@ class Lists:
         return {RunOracle.DOUBLED: self.twice, RunOracle.ALTERED: altered}
 
     def differences(self, audited: Answered) -> Iterator[str]:
-        """What an audit says otherwise, each line with the identifier of the message that it is about."""
+        """Yield the differences between an audit and the lists, each line with the identifier of its message."""
         for message in sorted({*self.answered} - {*audited}):
             yield f"{message} ({self.answered[message].way}) was answered 200, and the audit does not know it"
         for message, known in audited.items():

@@ -1,4 +1,4 @@
-"""What came of each way, for people and for programs."""
+"""The outcome of each way, for people and for programs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mqproto.simulator.topology.places import Place
 
 @dataclass(frozen=True)
 class EndsReport:
-    """All that a run ends with.
+    """The results of a run.
 
     audit: taken while all of it ran.
-    trouble: the way on which it came to a halt; empty if it came to its end.
+    trouble: the failure of the way that stopped the run; empty if it reached its end.
     usage: the most that each program took in one of its lives.
     """
 
@@ -33,13 +33,13 @@ class EndsReport:
     usage: Mapping[str, NodeUsage] = field(default_factory=dict)
 
     def of(self, way: EndWay) -> Evidence | None:
-        """What is known about the message that went a way; None if none did."""
+        """Return the evidence for the message that went a way; None if no message did."""
         messages = [message for message, sent in self.lists.answered.items() if sent.way == way.name]
         return self.audit.answered.get(messages[-1]) if messages else None
 
     @property
     def broken(self) -> list[str]:
-        """What is not as it should be, a line each."""
+        """The broken promises, one line each."""
         lost = [f"{way.name}: no message went this way" for way in WAYS if self.of(way) is None]
         found = {
             RunOracle.LOST: [self.trouble] * bool(self.trouble) + lost,
@@ -48,7 +48,7 @@ class EndsReport:
         return judged(NAME, found, self.lists.found(), excess(self.usage))
 
     def _otherwise(self) -> Iterator[str]:
-        """What the audit says that was not expected, or that those who have the messages contradict."""
+        """Yield statements of the audit that were not expected, or that the holders of messages contradict."""
         for way in WAYS:
             known = self.of(way)
             if known is not None and (end_of(known), reason_of(known)) != (way.end, way.reason):
@@ -60,11 +60,11 @@ class EndsReport:
 
     @property
     def logs(self) -> str:
-        """The folder of stores and logs, if something is broken."""
+        """The folder of stores and logs, if a promise is broken; otherwise empty."""
         return str(self.place.directory) if self.broken else ""
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the report for programs."""
         return {
             "scenario": NAME,
             "title": TITLE,
@@ -87,7 +87,7 @@ class EndsReport:
 
 
 def show(report: EndsReport) -> None:
-    """A row for each way, and what is broken."""
+    """Print a row for each way, and the broken promises."""
     table = plain_table("", "the audit says", "reason", "who has it")
     for column in table.columns:
         column.justify = "left"

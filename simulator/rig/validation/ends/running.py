@@ -1,4 +1,4 @@
-"""Sends a message on each of the ways, has an audit say who has it, and compares that with everybody's own list."""
+"""Sends a message on each of the ways, audits its holder, and compares that with the list of each party."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.ports import reserved_address
 
 SECONDS: Final = "0.02"
-"""Until a trigger's second attempt, which is the last."""
+"""The pause before a trigger's second and last attempt."""
 
 
 async def validate_ends(begin: Callable[[str], None] = lambda name: None) -> EndsReport:
-    """Go all ways. Stores and logs stay if something is not as expected.
+    """Send a message on every way. Stores and logs stay if a result is not as expected.
 
     Args:
-        begin: called with the name of each way before a message goes it.
+        begin: called with the name of each way before its message is sent.
     """
     folder = new_folder("ends")
     report = await run_ends(folder, begin)
@@ -47,11 +47,11 @@ async def validate_ends(begin: Callable[[str], None] = lambda name: None) -> End
 
 
 async def run_ends(folder: Path, begin: Callable[[str], None] = lambda name: None) -> EndsReport:
-    """Go all ways in one system, which is stopped at the end.
+    """Send a message on every way in one system, which is stopped at the end.
 
     Args:
         folder: for stores, logs and the history; they stay.
-        begin: called with the name of each way before a message goes it.
+        begin: called with the name of each way before its message is sent.
     """
     trouble = ""
     system = System(_queues(), CUES, folder)
@@ -90,7 +90,7 @@ async def _go(system: System, begin: Callable[[str], None]) -> None:
 
 
 def _queues() -> dict[str, DeclaredQueue]:
-    """A queue for each way, and those of the triggers."""
+    """Return a queue for each way, and the queues of the triggers."""
     names = [*(way.name for way in WAYS), ORDERS, ERRORS, DOUBTS, SHOP, TILL, TOLD]
     return {
         name: DeclaredQueue(
@@ -104,7 +104,7 @@ def _queues() -> dict[str, DeclaredQueue]:
 
 
 def _commands(system: System, url: str, listens: str) -> dict[str, list[str]]:
-    """By their names: the gateway and the triggers."""
+    """Return the commands of the gateway and the triggers, by name."""
 
     def trigger(queue: str, *options: str) -> list[str]:
         often = ("--interval", SECONDS, "--factor", "1", "--attempts", "2")

@@ -1,4 +1,4 @@
-"""Three nodes, a gateway, triggers and a consumer, all of them processes but the last, for messages to end in."""
+"""Three nodes, a gateway and triggers as processes, and a consumer in this process, in which messages end."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from mqproto.simulator.rig.validation.ends.lists import Holder, Lists, Sent
 from mqproto.simulator.topology import DeclaredQueue, places
 
 PATIENCE_S: Final = 30.0
-"""How long anything may take; what has not happened by then will not."""
+"""How long to wait for any event."""
 LOOK_S: Final = 0.02
 SMALLEST_BYTES: Final = 64
-"""A body is more than the id that is in logs as well."""
+"""The smallest body: longer than a message's id, which logs contain, too."""
 LIMIT: Final = 100
-"""More messages than there are in any queue."""
+"""A number above that of the messages in any queue."""
 LETTERS: Final = "deadxact"
 
 
 class WayError(MqprotoError):
-    """A message did not go the way that it was to go."""
+    """A message did not go its planned way."""
 
 
 class System(EdgeRig):
-    """What the ways act on.
+    """The programs and clients that the ways use.
 
     sender, intermediate, destination: clients of the nodes.
-    producer: a client of the gateway, which is the sender's.
+    producer: a client of the gateway at the sender.
     """
 
     sender: Client
@@ -59,7 +59,7 @@ class System(EdgeRig):
 
     @asynccontextmanager
     async def clients(self, url: str) -> AsyncIterator[None]:
-        """Be connected in the block to the nodes, the gateway and the history."""
+        """Within the block, stay connected to the nodes, the gateway and the history."""
         async with (
             self.connect(SENDER) as self.sender,
             self.connect(INTERMEDIATE) as self.intermediate,
@@ -70,10 +70,10 @@ class System(EdgeRig):
             yield
 
     async def until(self, what: str, happened: Callable[[], Awaitable[object]]) -> None:
-        """Wait until something is so.
+        """Wait until an event has happened.
 
         Raises:
-            WayError: it is not, after a long time.
+            WayError: it has not happened after PATIENCE_S.
         """
         with trio.move_on_after(PATIENCE_S):
             while True:
@@ -94,10 +94,10 @@ class System(EdgeRig):
         size_bytes: int = 0,
         headers: Mapping[str, str] | None = None,
     ) -> str:
-        """Hand a message in, and have it on the list once it is answered 200; its identifier.
+        """Hand a message in, list it once it is answered 200, and return its identifier.
 
         Args:
-            text: what its body begins with, if it is another message than that of the way.
+            text: the beginning of its body, if it is not the way's own message.
         """
         text = text or key or way
         named = {"Idempotency-Key": key} if key else {}
@@ -113,7 +113,7 @@ class System(EdgeRig):
         return message
 
     async def until_state(self, state: str, queue: str, key: str) -> None:
-        """Wait until the gateway says this of a message."""
+        """Wait until the gateway reports this state of a message."""
 
         async def is_so() -> bool:
             told = await self.producer.get(f"/queues/{DESTINATION}%5C{queue}/messages/{key}")
@@ -122,7 +122,7 @@ class System(EdgeRig):
         await self.until(f"{key} is {state}", is_so)
 
     async def arrived(self, queue: str) -> None:
-        """Wait until something is in a queue of the destination."""
+        """Wait until a message is in a queue of the destination."""
 
         async def is_there() -> bool:
             return bool(await self.destination.peek(queue))
@@ -132,53 +132,53 @@ class System(EdgeRig):
     # Those who receive
 
     async def receive(self, queue: str) -> None:
-        """A program takes a message out of a queue of the destination for good."""
+        """Receive a message for good, as a program, from a queue of the destination."""
         for message in await self.destination.receive(queue, timeout_s=PATIENCE_S):
             self.has(Holder.PROGRAM, message.body)
 
     async def take(self, client: Client, queue: str, text: str) -> None:
-        """An operator takes one message that failed out of its queue by hand."""
+        """Take one failed message out of its queue by hand, as an operator."""
         [chosen] = [one for one in await client.peek(queue, LIMIT) if _text(one.body) == text]
         async with client.transaction(queue, chosen=[chosen.id]) as taken:
             self.has(Holder.OPERATOR, taken[0].body)
 
     def has(self, holder: Holder, body: bytes) -> None:
-        """Somebody has a message; a producer hears of what a program has."""
+        """Record that a party has a message. A producer may hear of a message that a program has."""
         text = _text(body)
         if (before := self.lists.has.get(text)) and holder is not Holder.PRODUCER:
             self.lists.twice.append(f"{text} came to {before}, and then to {holder}")
         self.lists.has[text] = holder
 
     def end(self) -> None:
-        """The consumer says what it has processed."""
+        """Record the messages that the consumer has processed."""
         for body in self.consumer.reached.values():
             self.has(Holder.CONSUMER, body)
 
     # Operators
 
     async def failure(self, key: str) -> FailedMessage:
-        """A message that has failed, as the desk has it."""
+        """Return a failed message, as the desk shows it."""
         found, _ = await trio.to_thread.run_sync(failed_in, self.place, FailureFilter(names=[key]))
         if len(found) != 1:
             raise WayError(f"{key}: {len(found)} failures are called so")
         return found[0]
 
     async def retry(self, key: str) -> None:
-        """`mqproto failed retry`."""
+        """Do `mqproto failed retry`."""
         await desk.retry(self.place, "", [await self.failure(key)])
 
     async def send_back(self, key: str) -> None:
-        """`mqproto return`."""
+        """Do `mqproto return`."""
         failure = await self.failure(key)
         await desk.send_back(self.place, failure.node, failure.where, [failure.id])
 
     async def resolve(self, key: str) -> None:
-        """`mqproto failed resolve`."""
+        """Do `mqproto failed resolve`."""
         await desk.resolve(self.place, "", [await self.failure(key)], "the shop was called")
         self.has(Holder.SETTLED, key.encode())
 
     async def erase(self, key: str) -> None:
-        """`mqproto erase`."""
+        """Do `mqproto erase`."""
         erased = await erase(self.place, "", [key], "a person has asked for it")
         if not erased.is_whole:
             raise WayError(f"{key} is not erased: {erased}")
@@ -190,7 +190,7 @@ def _text(body: bytes) -> str:
 
 
 def script(cues: Mapping[str, Sequence[Cue]]) -> Callable[[str, bytes, int], Cue]:
-    """What the consumer does, by a message's text, at its first call, its second and so on; the last holds on."""
+    """Return a script with cues by a message's text, for its first call, its second and so on; the last cue repeats."""
 
     def cue(key: str, body: bytes, call: int) -> Cue:
         found = cues.get(_text(body), [Cue.ACCEPT])

@@ -1,7 +1,7 @@
-"""The ways in which a message can end, or go on: what happens to it, who has it then, and what an audit calls that.
+"""The ways in which a message can end, or go on: its events, its holder afterwards, and the audit's name for that.
 
-Most have a queue of their own, of the same name, at the destination. What a trigger does is shared: `orders` has one
-that leaves nothing out, `shop` one without a document history, `till` one without an error queue.
+Most ways have a queue of their own, of the same name, at the destination. Ways with a trigger share queues: `orders`
+has a complete trigger, `shop` one without a document history, `till` one without an error queue.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def received_from_a_plain_queue(system: System, way: str) -> None:
 
 
 async def told_elsewhere(system: System, way: str) -> None:
-    """Its producer has an administration queue of its own."""
+    """The producer has an administration queue of its own, which is told."""
     message = await system.post(way, way, way, headers={"MQ-Admin-Queue": f"destination%5C{TOLD}"})
     await system.receive(way)
 
@@ -96,7 +96,7 @@ async def on_its_way(system: System, way: str) -> None:
 
 
 async def _paused(system: System, way: str) -> None:
-    """Nothing more leaves for it; there is a way to it only when something was sent. That is acknowledged by then."""
+    """Pause the outgoing queue for a way. An acknowledged message goes first, because that creates the queue."""
 
     queue = f"{DESTINATION}\\{way}"
     await system.post(f"before {way}", way, f"before-{way}")
@@ -159,12 +159,12 @@ async def deleted_on_its_way(system: System, way: str) -> None:
 
 
 async def deleted_at_the_intermediate(system: System, way: str) -> None:
-    """Without a transaction it was the intermediate's."""
+    """A message without a transaction belongs to the intermediate then."""
     await _deleted_there(system, way)
 
 
 async def deleted_at_the_intermediate_and_sent_again(system: System, way: str) -> None:
-    """With one it is its sender's until the destination has it."""
+    """A message with a transaction belongs to its sender until the destination has it."""
     await _deleted_there(system, way)
     await system.receive(way)
 
@@ -213,7 +213,7 @@ async def letter_taken(system: System, way: str) -> None:
 
 
 async def letter_purged(system: System, way: str) -> None:
-    """Without a transaction the destination has it."""
+    """A message without a transaction belongs to the destination then."""
     await purged(system, way)
     await _is_letter(system.destination, PLAIN_LETTERS, system, way)
     await system.destination.purge(PLAIN_LETTERS)
@@ -254,7 +254,7 @@ async def processed(system: System, way: str) -> None:
 
 
 async def processed_with_an_extension(system: System, way: str) -> None:
-    """There the producer's id is not in the message."""
+    """The producer's id is not in this message."""
     await system.post(way, ORDERS, way, headers={"MQ-Extension": "ZXh0ZW5zaW9u"})
     await system.until_state("processed", ORDERS, way)
 
@@ -265,7 +265,7 @@ async def processed_without_a_history(system: System, way: str) -> None:
 
 
 async def being_processed(system: System, way: str) -> None:
-    """No answer comes."""
+    """The consumer never answers."""
     await system.post(way, ORDERS, way)
     await system.until_state("being-processed", ORDERS, way)
 
@@ -287,7 +287,7 @@ async def refused_without_an_error_queue(system: System, way: str) -> None:
 
 
 async def in_doubt(system: System, way: str) -> None:
-    """A trigger that was killed had begun it."""
+    """A killed trigger had begun to process it."""
     await system.history.begin(f"trigger/destination\\{ORDERS}", way, "one that was killed")
     await _failed(system, way, ORDERS, DOUBTS)
 
@@ -332,7 +332,7 @@ async def _fails_in_the_shop(system: System, way: str) -> None:
 
 
 async def retried_and_received(system: System, way: str) -> None:
-    """The trigger runs no more."""
+    """The trigger no longer runs."""
     await system.programs.stop(SHOP)
     await system.retry(way)
     await system.receive(SHOP)
@@ -353,9 +353,9 @@ async def copy_deleted_with_its_queue(system: System, way: str) -> None:
 class EndWay(NamedTuple):
     """How a message ends, or goes on.
 
-    owner: who has it then, for people.
-    end, reason: what an audit says.
-    first: what comes before its trigger is stopped, which one of the ways does.
+    owner: its holder then, for people.
+    end, reason: the audit's words for that.
+    first: the part of this way before its trigger is stopped, which another way does.
     """
 
     go: Go
@@ -366,7 +366,7 @@ class EndWay(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the way, of the queue that is its own, and of the message."""
+        """The name of the way, of its own queue, and of its message."""
         return self.go.__name__.replace("_", "-")
 
 
@@ -431,7 +431,7 @@ WAYS: Final = (
 )
 
 LATE: Final = ("too-late-for-its-queue", "too-late-to-be-received")
-"""Their time is over only after a while."""
+"""The ways whose messages expire only after a while."""
 PLAIN: Final = (
     "received-from-a-plain-queue",
     "purged-from-a-plain-queue",
@@ -439,7 +439,7 @@ PLAIN: Final = (
     "deleted-at-the-intermediate",
     TOLD,
 )
-"""Queues without transactions."""
+"""The queues without transactions."""
 CUES: Final = {
     **{
         way.name: [Cue.BUSINESS_ERROR]
@@ -451,4 +451,4 @@ CUES: Final = {
     "retried-and-processed": [Cue.BUSINESS_ERROR, Cue.ACCEPT],
     "being-processed": [Cue.TIME_OUT],
 }
-"""What the consumer does at the first call for a message, at its second, and so on."""
+"""The consumer's actions at a message's first call, its second, and so on, by the name of its way."""
