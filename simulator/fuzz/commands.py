@@ -222,7 +222,7 @@ def repeat(
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Yield the report for people: how many packets, how many were asked each question, and the findings."""
+    """Yield the report for people: the packets, how many of them each question was asked about, and the findings."""
     yield (
         f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
         f"{report.rate:,.0f} a second of one core"

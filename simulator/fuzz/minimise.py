@@ -23,7 +23,7 @@ async def minimised(
 
     Args:
         still: whether some parts show the same fault; it is true for all of them together.
-        tries: how often to ask, at most.
+        tries: how often to ask `still`, at most.
     """
     search = shrinking(tuple(parts), [fewer], tries)
     try:
@@ -112,7 +112,7 @@ STEPS: Final[tuple[Step[bytes], ...]] = (
 
 
 def _repaired_or_not(packet: bytes, candidate: bytes) -> Iterator[bytes]:
-    """Yield the candidate with PacketSize repaired, and unchanged, if that differs from the packet."""
+    """Yield the candidate with PacketSize repaired, and the unchanged candidate, if they differ from the packet."""
     return (each for each in dict.fromkeys((with_honest_size(candidate), candidate)) if each != packet)
 
 

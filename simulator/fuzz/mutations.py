@@ -42,7 +42,7 @@ _WORDS: Final = (
 LONG_FIELD: Final = 1024
 """A longer field is cut only in its first and last LONG_FIELD // 2 bytes; more cuts would teach nothing."""
 SMALL_CHOICE: Final = 32
-"""A field, or bits, with no more possible values than this has all of them tried."""
+"""If a field, or some of its bits, can have at most this many values, each value is tried."""
 
 
 class Mutant(NamedTuple):

@@ -30,8 +30,8 @@ class NamedBits(NamedTuple):
 class Role(NamedTuple):
     """The purpose of one field.
 
-    derived: it follows from other fields: a length, a size, a count.
-    constant: it always has the same value.
+    derived: whether it follows from other fields: a length, a size, a count.
+    constant: whether it always has the same value.
     limits: numbers that occur in the rules about it.
     bits: its bits that have names.
     """

@@ -30,10 +30,10 @@ def find_message(
     side: str = "",
     only: int | None = None,
 ) -> tuple[Part, Identity]:
-    """Return the wanted message and its sender; if it crosses several links or was resent, its first time.
+    """Return the wanted message and its sender; if it crosses several links or was resent, its first appearance.
 
     Args:
-        side, only: as for `mqproto.captures.script.choose`; what others sent does not count.
+        side, only: as for `mqproto.captures.script.choose`; messages from others do not count.
 
     Raises:
         UsageError: there is none, or there are several.

@@ -1,4 +1,4 @@
-"""A part while it is played: what is still to send, what came back, and what is still missing. No sockets.
+"""A part while it is played: the packets to send, the answers that came, and those still missing. No sockets.
 
 The connections of one performance share it; `talk.py` is one connection, `stage.py` opens and accepts them.
 """
@@ -24,7 +24,7 @@ from mqproto.wire import Guid, UserMessage, encode_packet
 from mqproto.wire.glance import is_recoverable
 
 GATE_S: Final = 2.0
-"""How long a message waits, while nothing else happens, for what the peer had said before it in the capture."""
+"""How long a message waits, while nothing else happens, for the peer's packets that preceded it in the capture."""
 OWN: Final = -1
 """The number of everything that is not a message of the script: our acknowledgments."""
 
@@ -53,7 +53,7 @@ class Performance:
     """One part, played once.
 
     Args:
-        waits: whether a message waits until the peer has sent as many as it had before it in the capture.
+        waits: whether each message waits until the peer has sent as many messages as before it in the capture.
 
     live: what the peer says about each message. unmet: the messages whose captured answers have not all come yet.
     progress_s: when there was last any progress. heard_s: when the peer last said anything.
@@ -84,13 +84,13 @@ class Performance:
 
     @property
     def has_heard_all(self) -> bool:
-        """Whether the peer has sent as many messages as in the capture, if that is waited for."""
+        """Whether the peer has sent as many messages as in the capture, if the performance waits for them."""
         return not self._waits or self.receiver.received_count >= self.script.heard_message_count
 
     # What is to be sent
 
     def due_s(self, now_s: float) -> float:
-        """Return when to send the next packet: the past if it waits only for room, infinite if there is none."""
+        """Return the time to send the next packet: past if it waits only for room, infinite if there is no packet."""
         if self._acknowledgments:
             return 0.0
         if not self.pending:
@@ -102,12 +102,12 @@ class Performance:
         return due_s
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return until when to expect nothing because no message is due; the past if something may come."""
+        """Return the time before which nothing can come, because no message is due; the past if something may come."""
         due_s = self.due_s(now_s)
         return 0.0 if due_s == math.inf else due_s
 
     def take(self, peer: Guid, now: Moment, now_s: float) -> InFlight | None:
-        """Return what to send to the peer now, or None."""
+        """Return the packet to send to the peer now, or None."""
         if self.due_s(now_s) > now_s:
             return None
         self._position += 1
@@ -127,7 +127,7 @@ class Performance:
         return InFlight(number, self._position, encode_packet(message), message.user.recoverable)
 
     def give_back(self, entries: Iterable[InFlight]) -> None:
-        """Take back, in order, what the peer had not acknowledged when a connection broke: it is next again."""
+        """Take back, in order, the packets that were not acknowledged when a connection broke: they are next again."""
         for entry in reversed(list(entries)):
             if entry.origin == OWN:
                 self._acknowledgments.appendleft(entry.packet)
@@ -138,7 +138,7 @@ class Performance:
     # What comes
 
     def acknowledged(self, entries: Iterable[InFlight], now_s: float) -> None:
-        """Note that the peer has these for good, according to the session."""
+        """Note that the peer has these packets for good, according to the session."""
         for entry in entries:
             if entry.origin != OWN:
                 assert isinstance(entry.origin, int)

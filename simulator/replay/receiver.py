@@ -1,7 +1,7 @@
-"""Takes what the peer sends, as a correct destination does.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
+"""Takes the peer's messages, as a correct destination does.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
 
 Every message counts as received by an application at once. Nothing is kept, so acknowledged messages are gone: a
-replayer is in for a queue manager but is not one. It makes no administration acknowledgments.
+replayer acts as a queue manager but is not one. It makes no administration acknowledgments.
 """
 
 from __future__ import annotations

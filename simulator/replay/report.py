@@ -23,7 +23,7 @@ SHOWN: Final = 20
 class Difference(NamedTuple):
     """A difference between the peer's answers and those in the capture.
 
-    message, frame: the message that it is about and its place in the capture; None for the whole.
+    message, frame: the message that it is about and its place in the capture; None for the whole replay.
     """
 
     message: int | None
@@ -188,7 +188,7 @@ def _pair(counts: Iterator[int]) -> tuple[int, int]:
 
 
 def compare(script: Script, live: Answers, outcome: Outcome) -> list[Difference]:
-    """Return every difference that matters: what ended it, what no peer may say, and each message's fate.
+    """Return every difference that matters: an early end, a packet that no peer may send, and each message's fate.
 
     The times of answers and the batching of acknowledgments do not matter.
     """

@@ -1,4 +1,4 @@
-"""Changes what must differ when a captured part is played again, and keeps account of the changes.
+"""Changes the fields that must differ when a captured part is played again, and counts the changes.
 
 A live peer may have had these very messages, so each gets a new MessageID and each sequence a newer TxSequenceID;
 otherwise the peer would drop them as duplicates ([MS-MQQB] 3.1.5.8.1, 3.1.5.8.6).
@@ -112,7 +112,7 @@ def _queue(text: str) -> SingleName:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """What one message becomes, except for what depends on the peer."""
+    """A rewritten message, except for the fields that depend on the peer."""
 
     identity: Identity
     place: Place | None

@@ -34,7 +34,7 @@ class ReplayError(MqprotoError):
 class Outcome:
     """How a performance went.
 
-    ending: why it ended before everything was said and answered; empty if it did not.
+    ending: why it ended before everything was sent and answered; empty if it did not.
     is_broken: whether the peer ended it.
     section: the rule that the peer broke, if any.
     """
@@ -143,7 +143,7 @@ async def _until_due(performance: Performance, number: int) -> None:
 async def _take_others(
     performance: Performance, listener: socket.socket, own: Guid, settings: Settings, news: News
 ) -> None:
-    """Take what comes on the peer's own connections; its answers count on any connection."""
+    """Take packets from the peer's own connections; its answers count on any connection."""
     async with trio.open_nursery() as nursery:
         while True:
             connection, host = await accept(listener)
@@ -175,8 +175,8 @@ async def play_listening(
     """Play to a client that connects to us, and again if it ends the connection too early.
 
     Args:
-        make: makes the performance, once it is known who we are.
-        own: who we are; None for the queue manager that the client asks for, otherwise `captured`.
+        make: makes the performance, once our queue manager is known.
+        own: our queue manager; None for the one that the client asks for, or else `captured`.
 
     Raises:
         ReplayError: nobody connects.

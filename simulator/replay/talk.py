@@ -156,7 +156,7 @@ class Talk:
             session.send([entry], now)
 
     def _deadline_s(self) -> float:
-        """Return when to act if nothing happens."""
+        """Return the time to act if nothing happens before."""
         timers = (self._timers.next_ms, self._performance.timers.next_ms)
         first_s = min(self._clock.at(deadline_ms) for deadline_ms in timers)
         due_s = math.inf

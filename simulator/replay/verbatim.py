@@ -78,7 +78,7 @@ class Verbatim:
         return ""
 
     async def _wait_for_peer(self, step: Step, line: _VerbatimConnection, heard: int) -> bool:
-        """Wait for what our next packet depends on; return whether the peer said it in time."""
+        """Wait for the peer's packets that our next one depends on; return whether they came in time."""
         wanted = _acknowledged_by(step.data)
 
         def has_spoken() -> bool:
@@ -164,7 +164,7 @@ class Verbatim:
 
 
 class _VerbatimConnection:
-    """What was received on one connection."""
+    """One connection, and the data received on it."""
 
     def __init__(self) -> None:
         self.witness = Witness()

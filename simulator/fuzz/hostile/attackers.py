@@ -37,7 +37,7 @@ HOLD_S: Final = 0.25
 PATIENCE_S: Final = 1.0
 """How long an attacker waits for an answer, or for its data to be read, before it goes on or begins anew."""
 FIRST_S: Final = 60.0
-"""How much longer an attack may last until its first case is over: on a busy machine none may have begun."""
+"""How much longer an attack may last until its first case is over: on a busy machine that case may start late."""
 
 
 class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hearing(Conduct):
-    """Waits for an answer where a case does, without judging it: a judge would be too slow for a node."""
+    """Waits for an answer wherever a case waits, without judging it: a judge could not keep up with a node."""
 
     def __init__(self, server: Guid | None = None) -> None:
         super().__init__(server)
@@ -97,7 +97,7 @@ class Hearing(Conduct):
 
     @property
     def owed(self) -> Fault | None:
-        """A fault for as long as an answer, of whatever kind, is due."""
+        """A fault while any answer is due; otherwise None."""
         return Fault(PeerFailure.HANGS, "it has not answered", "") if self._waits else None
 
 
@@ -189,7 +189,7 @@ async def _attack(
 
 
 def _case(order: AttackOrder, number: int, source: str) -> Case:
-    """Make a case. Each source has its own queue managers: one that was at another host within the hour is refused."""
+    """Make a case. Each source has its own queue managers: a node refuses one seen at another host within the hour."""
     presented = guid_from_text(order.presented) if order.presented else None
     known = tuple(map(guid_from_text, order.known))
     target = PeerTarget(order.queues, guid_from_text(order.server), presented, int(time.time()), known)

@@ -89,7 +89,7 @@ destination = "intermediate"
 [route.destination]
 sender = "intermediate"
 """
-"""Messages to a direct name connect to their node directly, which takes TLS, too."""
+"""The links for direct names, which lead straight to their node; with TLS, they use it, too."""
 CERTIFICATE: Final = (
     "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
     "-subj /CN={node} -keyout {node}.key -out {node}.pem"
@@ -176,7 +176,7 @@ class Chain(Rig):
         )
 
     def neighbours(self, name: str) -> list[Node]:
-        """Return the nodes next to one on the route of the orders."""
+        """Return a node's neighbours on the route of the orders."""
         line = list(self.topology.nodes.values())
         at = [node.name for node in line].index(name)
         return [line[index] for index in (at - 1, at + 1) if 0 <= index < len(line)]

@@ -41,7 +41,7 @@ RESTARTS: Final = (
     "idle sessions in neighbours' names",
     "claims again and again",
 )
-"""While these last, a neighbour of the node is killed and comes back."""
+"""During these attacks, a neighbour of the attacked node is killed and comes back."""
 
 
 class Form(NamedTuple):
@@ -71,8 +71,8 @@ TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 class HostilePlan:
     """What to run.
 
-    only: only these tactics, each in all forms, however long that takes; empty for all that there is time for.
-    rounds: at most this many with TLS, and without; None for as many as there is time for.
+    only: the only tactics to use, each in all forms, however long that takes; empty for all that fit into the time.
+    rounds: at most this many attacks with TLS, and as many without; None for as many as fit into the time.
     timed: whether to judge throughput and times; promises that do not depend on the machine are always judged.
     patience_s: how long after an attack honest messages may be on their way before they count as blocked.
     directory: the stores go into a new folder in it; by default among the temporary files.

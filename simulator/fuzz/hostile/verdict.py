@@ -31,7 +31,7 @@ class Ordeal:
     restarts: whether a neighbour of the node was killed and started again meanwhile; then throughput is not judged.
     before_per_s, during_per_s: honest messages that came.
     typical_ms, worst_ms: median and longest time until an honest message came that was sent during the attack.
-    recovered_s: from the attack's end until all had come; None if they did not within the patience.
+    recovered_s: from the attack's end until all messages had come; None if that took longer than the patience.
     answer_s: the longest that `queues` of the node took.
     wrongs: nodes that ended, and packets that are kept though they are not whole.
     found: what is wrong with honest messages.

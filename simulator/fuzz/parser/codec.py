@@ -41,7 +41,7 @@ from mqproto.wire.schema.refused import REFUSALS
 FIRST: Final = 16
 """How many packets of each way through the codec are also read by construct."""
 ONE_IN: Final = 256
-"""One in this many of the others is, too."""
+"""One in this many of the other packets is also read by construct."""
 MEMORY_BYTES: Final = 128 * 1024
 """How much memory reading a packet may take, beyond eight times its size."""
 
@@ -134,7 +134,7 @@ class OwnCodec:
             raise Broken("framing", "PacketBuffer finds other packets in it", type(packet).__name__)
 
     def _check_agreement(self, data: bytes, packet: Packet | None) -> WireFormatError | None:
-        """Check that the reference agrees with the generated code; return its refusal, or None if it reads them."""
+        """Check that the reference agrees with the generated code; return its refusal, or None if it has none."""
         self.counts[_AGREES] += 1
         try:
             interpreted = reference.read(data)

@@ -100,8 +100,8 @@ class Report:
 
     cpu_s: the processor time of this process and its programs; a busy machine does not lengthen it.
     ways: how many different ways through the parser were taken.
-    slowest_s, slowest: this process's processor time for the slowest packet, and what that was.
-    memory_mb, memory_before_mb: the most memory that this process had, and that at the start.
+    slowest_s, slowest: this process's processor time for the slowest packet, and its mutation.
+    memory_mb, memory_before_mb: this process's memory at its peak, and at the start.
     """
 
     target: str

@@ -29,7 +29,7 @@ BURST: Final = 50
 NO_END: Final = 1_000
 """Stands for the status of a program that had to be killed; no program ends with it."""
 BLOCK: Final = 64
-"""How many packets a program that reads several gets."""
+"""How many packets one process of a program gets if the program reads in a loop."""
 
 
 class Program:

@@ -119,7 +119,7 @@ def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[byte
     Only a few of many similar packets are taken, because mutations of all of them would be the same.
 
     Args:
-        as_they_are: the files are not packets; each is taken whole.
+        as_they_are: whether the files are something other than packets; then each is taken whole.
 
     Raises:
         UsageError: a file cannot be read as any of these.

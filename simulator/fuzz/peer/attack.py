@@ -1,4 +1,4 @@
-"""Carries out a case: sends its bytes, waits where it waits, and judges the answers."""
+"""Carries out a case: sends its bytes, waits where the case says so, and judges the answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Attack:
         return bool(self._lines) and all(line.turned_away for line in self._lines.values())
 
     async def carry_out(self, case: Case) -> Fault | None:
-        """Do each step, then wait for what is owed on every connection; return the peer's fault, if any."""
+        """Do each step, then wait for the answers owed on every connection; return the peer's fault, if any."""
         fault = None
         async with AsyncExitStack() as ends, trio.open_nursery() as nursery:
             try:

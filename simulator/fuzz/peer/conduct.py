@@ -1,6 +1,6 @@
-"""The judge of one connection: what the peer owes us and may say, as the acceptor of [MS-MQQB] 3.1.5.
+"""The judge of one connection: it knows the peer's duties and rights as the acceptor of [MS-MQQB] 3.1.5.
 
-`said` takes what we send and `heard` what the peer sends, both as they come. A peer may always close; not closing is
+`said` takes our bytes and `heard` the peer's, both as they come. A peer may always close; not closing is
 wrong where the specification demands it. The judge uses mqproto's codec, but not its sessions: it is written from the
 specification a second time, to find faults of those, too.
 """
@@ -56,7 +56,7 @@ class Fault:
 
 
 class Stage(Enum):
-    """The state of a session, as the peer must see it once it has read what we sent.
+    """The state of a session, as the peer must see it once it has read our packets.
 
     In REFUSED the peer refused the session, or should have, or we did; in CLOSED it has to close.
     """
@@ -114,7 +114,7 @@ class Conduct:
 
     @property
     def owed(self) -> Fault | None:
-        """The fault that it will be if the peer does not do what it owes now; None if it owes nothing."""
+        """The fault if the peer does not send the answer that it owes now; None if it owes nothing."""
         if self._finished:
             return None
         if self._request is not None and not self._request_answered:
@@ -198,7 +198,7 @@ class Conduct:
     # What the peer says
 
     def heard(self, data: bytes) -> None:
-        """Take bytes that came."""
+        """Take bytes from the peer."""
         if self.fault is not None:
             return
         try:
@@ -235,7 +235,7 @@ class Conduct:
                     self._take_header(packet.session)
 
     def _take_answer(self, answer: EstablishConnection) -> None:
-        """3.1.5.3.1"""
+        """Judge the answer to EstablishConnection.  3.1.5.3.1"""
         request = self._request
         if request is None or self._request_answered:
             what = "a second EstablishConnection" if self._request_answered else "an answer to no request"
@@ -261,7 +261,7 @@ class Conduct:
             )
 
     def _take_parameters(self, answer: ConnectionParameters) -> None:
-        """3.1.5.4.1"""
+        """Judge the answer to ConnectionParameters.  3.1.5.4.1"""
         proposal = self._proposal
         if proposal is None or self._is_open:
             what = "a second ConnectionParameters" if self._is_open else "an answer to no proposal"
@@ -277,7 +277,7 @@ class Conduct:
             self._wrong("other timeouts than were proposed (3.1.5.4.1)", f"{said} ms instead of {asked} ms")
 
     def _take_header(self, header: SessionHeader) -> None:
-        """3.1.5.5: it may acknowledge only what we sent, and its numbers must not go backwards."""
+        """Judge a SessionHeader: it may acknowledge only messages that we sent, and its counts only grow.  3.1.5.5"""
         if (self._sent - header.ack_sequence_number) & 0xFFFF >= HALF:
             seen = f"message {header.ack_sequence_number}, and {self._sent} is the last it can have"
             self._wrong("it acknowledges what it cannot have got (3.1.5.5.1)", seen)

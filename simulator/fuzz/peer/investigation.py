@@ -65,7 +65,7 @@ class Investigation:
     def knows(self, fault: Fault, case: Case) -> bool:
         """Return whether there is a finding of this fault; if so, count it.
 
-        A crash is known if this case has everything wrong that caused an earlier crash.
+        A crash is known if this case has every cause of an earlier crash.
         """
         if fault.oracle in OWN:
             return self._findings.knows(group_of(fault, case))
@@ -155,7 +155,7 @@ class Investigation:
             self.keep(fault, case)
 
     def _keep_last(self, fault: Fault, suspects: Sequence[Case]) -> None:
-        """Keep what was sent last, if the peer does not come back: that is all we know."""
+        """Keep the last cases that were sent, if the peer does not come back: nothing more is known."""
         self.is_gone = True
         if suspects:
             together = joined(suspects[::-1]) if len(suspects) > 1 else suspects[0]

@@ -30,9 +30,9 @@ OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, e
 """Errors of connecting that say nothing about the peer: we have run out of a resource."""
 PAUSE_S: Final = 0.05
 TURNS: Final = 20
-"""If our host is held up, we wait this many times the patience before that is a fault as well."""
+"""If our host is held up, we wait this many times the patience before we call it a fault."""
 DEAF_PATIENCE_S: Final = 1.0
-"""How long we try to send where we read nothing; a peer that then stops reading is right."""
+"""How long we try to send on a connection that we do not read; the peer may rightly stop reading it, too."""
 
 
 async def never() -> bool:
@@ -43,7 +43,7 @@ async def never() -> bool:
 class Place:
     """The peer's address, and our patience with it.
 
-    A peer may limit the share of one host. The patience then counts from when it is our turn.
+    A peer may limit the share of one host. The patience then counts from the start of our turn.
 
     where: its address as `socket.connect` takes it.
     server: its queue manager, once it is known.
@@ -214,7 +214,7 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
 def elsewhere(place: Place) -> str:
     """Return an address that a peer on loopback takes for another host; empty if there is none.
 
-    A peer may limit the share of one host. The canary must not share that with the attackers.
+    A peer may limit the share of one host. The canary must not share a host with the attackers.
     """
     if place.family != socket.AF_INET or not str(place.where[0]).startswith("127."):
         return ""

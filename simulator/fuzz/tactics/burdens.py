@@ -128,7 +128,7 @@ def _large_to_nobody(talk: Talk) -> str:
 
 
 def _unread_answers(talk: Talk) -> str:
-    """One that asks for answers and reads none of them."""
+    """Requests for many answers, none of which is read."""
     talk.greet()
     talk.act(Act.DEAF)
     message = a_message(talk.queue, recoverable=True, acknowledgments=ASKS_ALL, admin_queue=TO_US)

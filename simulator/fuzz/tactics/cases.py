@@ -1,4 +1,4 @@
-"""A case: what is sent to a peer, step by step; how a file keeps it, and how it is told again.
+"""A case: the steps of a conversation with a peer, and their form in a file.
 
 A case contains only the bytes to send, so it can be sent again exactly as it was.
 """

@@ -52,7 +52,7 @@ class Speaker(ABC):
         return place
 
     def end(self) -> MessageClass:
-        """Return the class of a forged FinalAck."""
+        """Return the class that a forged FinalAck has."""
         return MessageClass.ACK_RECEIVE
 
     @abstractmethod

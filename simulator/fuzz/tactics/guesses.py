@@ -37,7 +37,7 @@ NUMBERS: Final = range(16, 24)
 """The numbers that a queue manager gives its first private queues."""
 FAR_NUMBERS: Final = (0, 1, 2, FAR, FAR + 1, 0xFFFFFFFE, 0xFFFFFFFF)
 STAMPS: Final = (SENT_S, SENT_S, 0, FAR, 0xFFFFFFFF)
-"""When a sequence may have begun. Some senders put the number of a message there, with 0 here (3.1.1.6.2)."""
+"""The times at which a sequence may have begun. Some senders put a message's number there, and 0 here (3.1.1.6.2)."""
 ORDINALS: Final = (*range(33), NUMBER, 1_000, FAR, 0xFFFFFFFF)
 
 
@@ -98,10 +98,10 @@ def _says(
     times: int = 1,
     by_itself: bool = False,
 ) -> str:
-    """Do an act over a session in our own name, or in the name that it is spoken in.
+    """Do an act over a session in our own name, or in the speaker's name.
 
     Args:
-        claims: whether to present that name; by chance if None.
+        claims: whether to present the speaker's name; at random if None.
         times: how often to say everything.
         by_itself: whether to speak in the peer's own name.
     """

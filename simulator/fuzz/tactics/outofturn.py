@@ -40,7 +40,7 @@ PARTS: Final = (bytes(70_000), bytes(700_000))
 """Parts of a packet that never ends."""
 SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
 HOLDS: Final = 4
-"""In the form with very much, connections stay as they are for this many checks of the others."""
+"""In the large form of a tactic, connections stay as they are for this many checks of the others."""
 HELD: Final = "all that may be held"
 TAKEN: Final = ("express", "recoverable", "transactional")
 REFUSED: Final = ("for a private queue by number", "for a queue that is not there")
@@ -199,7 +199,7 @@ def _announced(talk: Talk) -> str:
 
 
 def _held(talk: Talk) -> str:
-    """All that a stranger may begin and not end: as many sessions, each with a packet of 4 MiB, and connections."""
+    """Everything that a stranger may leave unfinished: all its sessions, each with a packet of 4 MiB; connections."""
     sessions = talk.count(1, 2, many=SESSIONS_OF_STRANGER_HOST)
     head, rest = nearly_whole(talk.queue)
     for connection in range(sessions):
@@ -281,7 +281,7 @@ def _wrong_identity(talk: Talk) -> str:
 
 
 def _another_protocol(talk: Talk) -> str:
-    """What is not MSMQ, at once or in an open session."""
+    """Bytes that are not MSMQ, at once or in an open session."""
     name = talk.dice.choice(list(SAYINGS))
     in_session = talk.chance()
     if in_session:
@@ -292,7 +292,7 @@ def _another_protocol(talk: Talk) -> str:
 
 
 def _pings(talk: Talk) -> str:
-    """Pings of many queue managers, and what is nearly one.  [MS-MQQB] 2.2.7"""
+    """Pings of many queue managers, and datagrams that are nearly Pings.  [MS-MQQB] 2.2.7"""
     count = talk.count(1, 32, many=BURST)
     ping = ping_packet.encode(Ping(cookie=talk.dice.getrandbits(32), qm_guid=IDENTITY))
     for _ in range(count):
@@ -335,7 +335,7 @@ OUT_OF_TURN: Final[dict[str, Tactic]] = IN_TWO_WAYS | {
     "a wrong identity": _wrong_identity,
     "another protocol": _another_protocol,
 }
-"""The tactics by kind of case; those with two forms in the small one."""
+"""The tactics by kind of case; a tactic with two forms is here in the small one."""
 STRANGERS: Final[dict[str, Tactic]] = IN_TWO_WAYS | FLOODS | FORGERIES | BURDENS
-"""Tactics that are many, large, slow or in another's name: those of a stranger who wants the peer to serve nobody."""
+"""Tactics of a stranger who wants the peer to serve nobody: with many, large or slow packets, or in another's name."""
 TACTICS: Final[dict[str, Tactic]] = OUT_OF_TURN | STRANGERS

@@ -112,7 +112,7 @@ def a_message(queue: str | int, **changes: Any) -> UserMessage:
 def transaction(
     number: int = 1, previous: int = 0, *, ordinal: int = NUMBER, time_stamp: int = SENT_S
 ) -> TransactionHeader:
-    """Return a place in a sequence, by default one of the packet's own."""
+    """Return a place in a sequence, by default in a sequence of the packet's own."""
     header = TransactionHeader(
         tx_sequence_id=TxSequenceId(time_stamp=time_stamp, ordinal=ordinal),
         tx_sequence_number=number,

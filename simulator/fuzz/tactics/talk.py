@@ -51,7 +51,7 @@ class PeerTarget:
 
 
 def identity_of(target: PeerTarget, seed: int, name: str) -> Guid:
-    """Return a queue manager to be: a new one each time, because a peer remembers the numbers of old messages."""
+    """Return a queue manager to present: a new one each time, because a peer remembers the numbers of old messages."""
     return Guid(chance(seed, "identity", f"{target.sent_s}", name).randbytes(16))
 
 
@@ -62,7 +62,7 @@ class Talk:
         number: the case's number; together with the seed it decides all random choices.
         identity: the queue manager that tells it; one of IDENTITY_COUNT by default.
 
-    is_much: whether it is meant to keep the peer from serving others.
+    is_much: whether the case is meant to keep the peer from serving others.
     """
 
     def __init__(self, target: PeerTarget, seed: int, number: int, identity: Guid | None = None) -> None:
@@ -243,7 +243,7 @@ class Talk:
 
 
 Tactic = Callable[[Talk], str]
-"""Adds its steps to a talk, and returns what exactly was drawn. Its docstring begins with what it does."""
+"""Adds its steps to a talk, and returns its random choices in words. Its docstring begins with its description."""
 
 
 def described(does: str, tell: Tactic) -> Tactic:
