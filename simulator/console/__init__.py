@@ -5,5 +5,5 @@
       └──────────────────────────────── deeds ◄── front: token, role ◄──POST─────────┘
 
 Read first: `watch.py`, which asks the nodes once for all browsers and not at all while nobody looks, then `facts.py`,
-which has what a page shows, and `front.py`, which says who may. `page/` is the page itself: plain files, no build step.
+which has the facts for a page, and `front.py`, which checks requests. `page/` is the page: plain files, no build step.
 """

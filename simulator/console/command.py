@@ -1,4 +1,4 @@
-"""`mqproto console`: a page in the browser that shows nodes which run, and lets operators act."""
+"""`mqproto console`: a page in the browser that shows running nodes, and lets operators act."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 LOG: Final = "console.log"
-"""Beside the stores: who did what by the console, and what is wrong with it."""
+"""The log beside the stores: the deeds of the console's users, and the console's own troubles."""
 
 ListenOption = Annotated[
     str | None,
@@ -56,7 +56,7 @@ def console(
 async def beside(
     place: Place, address: tuple[str, int] | None = None, tokens: Path | None = None
 ) -> AsyncIterator[str]:
-    """A console that runs as long as the block lasts; the address to open."""
+    """Run a console as long as the block lasts; yield the address to open."""
     import sys
 
     import trio

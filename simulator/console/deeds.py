@@ -35,7 +35,7 @@ PATIENCE_S: Final = 30.0
 class Wish(msgspec.Struct, forbid_unknown_fields=True):
     """The requested operation.
 
-    node, queue: of a queue of the node, or one on its way from it, as the node calls it.
+    node, queue: a node, and the name that it has for one of its local or outgoing queues.
     """
 
     deed: Literal[
@@ -60,17 +60,17 @@ class Wish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Said(msgspec.Struct):
-    """The results, a line each."""
+    """The results, one line for each."""
 
     lines: list[str]
 
 
 class Deeds:
-    """Carries them out.
+    """Carries out the page's requests.
 
     Args:
-        place: where the nodes are, with the queues that they have now.
-        hurry: is called when something was done, so that it is seen at once.
+        place: the nodes' topology and folder, with the queues that they have now.
+        hurry: is called after each deed, so pages show its effect at once.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Deeds:
         }
 
     async def carry_out(self, order: bytes, opened: Opened) -> Said:
-        """Carry it out; return the results.
+        """Carry out one request; return the results.
 
         Raises:
-            UsageError, FormatNameError: it is nothing that can be done.
-            MqprotoError: it could not be done now.
+            UsageError, FormatNameError: the request is not valid.
+            MqprotoError: it could not be carried out now.
         """
         try:
             wish = msgspec.json.decode(order, type=Wish)

@@ -20,7 +20,7 @@ from mqproto.simulator.topology.directory import known_as
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 
 NO_ANSWER_S: Final = 2.0
-"""A node that has said nothing for so long is shown with how long that is."""
+"""A node that has not answered for this long is shown with the age of its last answer."""
 SEQUENCES_SHOWN: Final = 100
 OF_NODES: Final = (
     *("sessions_open", "forwarded", "refused", "expired", "duplicates", "resent"),
@@ -37,13 +37,13 @@ OF_QUEUES: Final = (
     "left",
 )
 OF_OUTGOING: Final = ("name", "state", "waiting", "unsent", "in_flight", "unacked", "unread", "resent")
-"""What is shown as a node says it, by its names in `mqproto.manager.status`."""
+"""The shown fields of an outgoing queue, by their names in `mqproto.manager.status`."""
 
 
 def node_facts(
     topology: Topology, name: str, status: NodeStatus | None, age_s: float, rates: Rates, now_s: float
 ) -> dict[str, Any]:
-    """One node, and its counts."""
+    """Return the facts about one node, and its counts."""
     node = topology.nodes[name]
     found: dict[str, Any] = {
         "name": name,
@@ -96,10 +96,10 @@ def _kind(queue: LocalStatus) -> str:
 def outgoing_facts(
     topology: Topology, name: str, status: NodeStatus, broken: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Return the outgoing queues of a node; those of acknowledgments only if some wait.
+    """Return the outgoing queues of a node; queues of acknowledgments only if some wait.
 
     Args:
-        broken: what was done to links by hand, by their names.
+        broken: the faults that were made by hand, by the names of links.
     """
     for queue in status.outgoing:
         if queue.waiting or queue.unread or not queue.name.endswith(ORDER_SUFFIX):
@@ -118,7 +118,7 @@ def outgoing_facts(
 def _why(
     name: str, hop: str, broken: Mapping[str, str], queue: OutgoingStatus, status: NodeStatus
 ) -> Iterator[str]:
-    """What was done to the link that the messages go over, and what the node saw of it."""
+    """Yield why messages wait: the fault made on their link by hand, and the node's own reason."""
     for key in (key_of(name, hop), key_of(hop, name)):
         if key in broken:
             yield f"the link is {WORDS[Deed(broken[key])]} by hand"
@@ -126,7 +126,7 @@ def _why(
 
 
 def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> Iterator[dict[str, Any]]:
-    """Sequences of transactional messages: how far their senders are, and their destinations."""
+    """Yield the sequences of transactional messages, with the progress of senders and destinations."""
     incoming = {
         (topology.manager_name(one.source), f"{name}\\{one.queue}"): one
         for name, status in statuses.items()
@@ -154,7 +154,7 @@ def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> It
 
 
 def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> SequenceProgress:
-    """How far a sequence is, by its sender and, if that says something, by its destination."""
+    """Return the progress of a sequence, from its sender and, if known, from its destination."""
     last = queue.next_number - 1
     accepted = _accepted(queue, at, last)
     missing = at.missing if at is not None and accepted is not None else None
@@ -169,10 +169,10 @@ def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> SequenceProg
 
 
 def _accepted(queue: OutgoingStatus, at: IncomingStatus | None, last: int) -> int | None:
-    """The last number that the destination has in order; None if that is not known.
+    """Return the last number that the destination has in order; None if that is not known.
 
-    Each sequence between two begins with 1. While the destination still has an earlier one, nothing of this one came.
-    The two are asked one after the other, so what they say may be of different moments.
+    Each sequence between two nodes begins with 1. If the destination still has an earlier one, this one has not begun.
+    The two are asked one after the other, so their answers may differ in age.
     """
     if at is None or at.sequence > queue.identifier:
         return None
@@ -218,9 +218,9 @@ def totals(
 
 
 def on_the_way(topology: Topology, statuses: Iterable[NodeStatus]) -> int:
-    """How many messages are on their way, each counted once.
+    """Return how many messages are on their way, each counted once.
 
-    Until its OrderAck a transactional one waits at its source, though it was sent and waits at the next node as well.
+    Until its OrderAck, a transactional message waits at its source, even if it was sent and waits at the next node.
     """
     found, sent, passed = 0, Counter[str](), Counter[str]()
     for status in statuses:

@@ -11,7 +11,7 @@ CLIENTS: Final = 16
 
 
 class Feed:
-    """One text, which is replaced."""
+    """The newest event, which replaces the one before."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -19,19 +19,19 @@ class Feed:
         self._changed = trio.Event()
 
     def put(self, event: bytes) -> None:
-        """This is the newest."""
+        """Replace the event with a newer one."""
         self._number += 1
         self._event = event
         self._changed.set()
         self._changed = trio.Event()
 
     async def newer(self, number: int) -> tuple[int, bytes]:
-        """The newest, once it is newer than the one with that number; 0 is older than all."""
+        """Return the newest event and its number, once that is above `number`; 0 is below all."""
         while self._number <= number:
             await self._changed.wait()
         return self._number, self._event
 
 
 def event(name: str, data: bytes) -> bytes:
-    """A server-sent event, of data on one line."""
+    """Return a server-sent event with data on one line."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), data)

@@ -1,13 +1,13 @@
 """The console's HTTP side: the page, its events, and its requests.
 
     GET  /, /*.css, /*.js, /*.svg    the page; for everybody who reaches it
-    GET  /events                     server-sent events: `hello`, then `state` as long as one looks
+    GET  /events                     server-sent events: `hello`, then `state` as long as it is open
     GET  /explain?node=NODE&of=QUEUE why something waits, as `mqproto explain` says it, and the first messages
     GET  /story?of=MESSAGE           what happened to a message, as `mqproto history` says it, and a ladder
     GET  /failed                     what has failed, as `mqproto failed list` says it
     POST /do                         a deed, as JSON: `deeds.py`
 
-What has no role in the token's role is refused (guard.py). Nothing that is asked for is in a log with its token.
+A request that the token's role does not allow is refused (guard.py). No log has a request with its token.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ HERE: Final = files("mqproto.simulator.console") / "page"
 KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LIMITS: Final = Limits(connections=96, head_bytes=8_192, body_s=5.0, grace_s=0.5)
 BUFFER_BYTES: Final = 32_768
-"""What the kernel keeps for a browser that reads slowly, about; older states than the newest are of no use to it."""
+"""About how much the kernel keeps for a browser that reads slowly, which needs only the newest state."""
 BODY_LIMIT_BYTES: Final = 65_536
 QUERY_LIMIT: Final = 4_000
 NONCE: Final = "NONCE"
-"""Stands in the page where each answer has another one."""
+"""The placeholder in the page that each answer replaces by a new nonce."""
 
 Question = Callable[[Mapping[str, str]], Awaitable[Any]]
 
@@ -46,9 +46,9 @@ Question = Callable[[Mapping[str, str]], Awaitable[Any]]
 class Backstage(NamedTuple):
     """The functions that answer requests.
 
-    hello: what a page is told first.
-    questions: by path, what is asked for with GET.
-    do: carries a deed out for somebody; what to say about it.
+    hello: returns the first event for a page.
+    questions: the functions that answer GET requests, by path.
+    do: carries out a deed for a user, and returns the answer.
     """
 
     hello: Callable[[], bytes]
@@ -67,7 +67,7 @@ class Front:
         self._browsers = 0
 
     async def answer(self, request: Request) -> Answer | Stream:
-        """One request."""
+        """Answer one request."""
         path, _, query = request.target.partition("?")
         try:
             self._guard.check_host(request)
@@ -111,7 +111,7 @@ class Front:
         )
 
     async def _looking(self, opened: Opened) -> AsyncGenerator[bytes, None]:
-        """What one browser is told, as long as it looks."""
+        """Yield the events for one browser until it disconnects."""
         self._browsers += 1
         try:
             may_act = b"true" if opened.role is TokenRole.ALL else b"false"
@@ -133,7 +133,7 @@ def faulty(fault: Fault) -> Answer:
 
 @cache
 def page() -> dict[str, bytes]:
-    """The files of the page, by their paths."""
+    """Return the files of the page, by path."""
     found = [*HERE.iterdir(), files("mqproto.captures.drawing") / "palette.css"]
     return {f"/{file.name}": file.read_bytes() for file in found if _kind(file.name)}
 

@@ -1,8 +1,8 @@
 """Checks permissions before anything is done: only programs and pages of this machine with a token.
 
-The page itself is for everybody who reaches it, and has nothing in it. All else needs a token in a header, which no
-other page can set: so there are no cookies, and nothing that a browser would send by itself. A name that somebody has
-pointed at this machine is refused, whichever token comes with it (DNS rebinding).
+The page itself is for everybody who reaches it, and contains no data. Every request needs a token in a header, which
+no other page can set: so there are no cookies, and nothing that a browser would send by itself. A request to a foreign
+name that points at this machine is refused, whichever token it has (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SAFE: Final = (
     ("X-Frame-Options", "DENY"),
     ("Cache-Control", "no-store"),
 )
-"""What each answer says."""
+"""The security headers of each answer."""
 
 
 class Denied(Exception):  # noqa: N818
@@ -41,7 +41,7 @@ class Denied(Exception):  # noqa: N818
 
 
 class ConsoleGuard:
-    """Knows tokens: its own, which opens all, and those of a file of `mqproto tokens`.
+    """Knows tokens: its own, which allows everything, and those in a file of `mqproto tokens`.
 
     Attributes:
         token: its own. It is in no log, and nowhere on disk.
@@ -54,10 +54,10 @@ class ConsoleGuard:
         self._others = others
 
     def check_host(self, request: Request) -> None:
-        """See that it was meant for this machine.
+        """Check that a request was meant for this machine.
 
         Raises:
-            Denied: it was meant for another name, which leads here.
+            Denied: it was meant for another name, which points here.
         """
         hosts = request.header("Host")
         if len(hosts) != 1 or not is_here(hosts[0]):
@@ -67,10 +67,10 @@ class ConsoleGuard:
             )
 
     def check_origin(self, request: Request) -> None:
-        """See that no other page asks.
+        """Check that a request does not come from another page.
 
         Raises:
-            Denied: one does.
+            Denied: it does.
         """
         [host] = request.header("Host")
         strange = [origin for origin in request.header("Origin") if origin != f"http://{host}"]
@@ -82,7 +82,7 @@ class ConsoleGuard:
         """Return the permissions of a request.
 
         Raises:
-            Denied: it has no token that is known, or not the role.
+            Denied: its token is missing or unknown, or lacks the role.
         """
         values = request.header("Authorization")
         scheme, _, token = (values[0] if len(values) == 1 else "").partition(" ")
@@ -115,7 +115,7 @@ def is_here(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it is an address of this machine alone."""
+    """Whether a host is an address of this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -123,7 +123,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_address(host: str, port: int) -> None:
-    """See that a console may be served there.
+    """Check that a console may be served at this address.
 
     Raises:
         UsageError: others could reach it.

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Final
 
 SPAN_S: Final = 4.0
-"""A rate is over so long, at least as soon as one has looked for so long."""
+"""The interval of each rate, once a count has been seen for that long."""
 
 
 class Rates:
@@ -18,7 +18,7 @@ class Rates:
         self._named: set[Hashable] = set()
 
     def of(self, name: Hashable, count: int, now_s: float) -> float:
-        """How many a second have been counted of late; 0 of one that was not seen before."""
+        """Return how many were counted per second lately; 0 for a count that was not seen before."""
         seen = self._seen.setdefault(name, deque())
         self._named.add(name)
         if seen and (count < seen[-1][1] or now_s < seen[-1][0]):

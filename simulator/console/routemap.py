@@ -18,22 +18,22 @@ from mqproto.wire.guid import guid_text
 BOX_HEIGHT: Final = 54
 BOX_WIDTH: Final = 124
 LINE: Final = 16
-"""How much higher a box is whose name takes two lines."""
+"""The additional height of a box whose name takes two lines."""
 CHARACTER: Final = 9.6
-"""How wide a letter of a name is, which is bold, in the widest of usual fonts."""
+"""The width of a letter of a name, in bold, in the widest of the usual fonts."""
 NAME_SHOWN: Final = 28
 AROUND: Final = 44
-"""What is left free above and below the middles of nodes; what is beside a link has room in it."""
+"""The free space above and below the middles of nodes, in which the label of a link has room."""
 LABEL: Final = (90.0, 84.0)
-"""How much room that takes, for each way its rate and what waits."""
+"""The size of a label, which has the rate and the waiting messages of both directions."""
 BESIDE: Final = (22, -16)
-"""How far it is beside a link that goes downwards: to the right, or else to the left."""
+"""The offset of a label beside a link that goes down: to the right, or else to the left."""
 BEYOND: Final = 1e6
 PARTS: Final = (0.5, 0.25, 0.75, 1 / 6, 5 / 6)
-"""Where on a link that may stand: in its middle, unless something is there; else a row off."""
+"""The places for a label on a link: its middle, or others if something is there."""
 WIDE: Final = Sheet(width=1_200, edge=24, side=190, row=172, dense_row=96, column=300)
 NARROW: Final = Sheet(width=300, edge=16, side=300, row=164, dense_row=164, column=0, abreast=1)
-"""In pixels. What is not needed of the width is left out."""
+"""The sheet for narrow screens, in pixels. Unneeded width is left out."""
 
 
 class Pair(NamedTuple):
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 
 def pairs_of(topology: Topology) -> list[Pair]:
-    """The links of a topology; with sites, all who may have something to say to each other."""
+    """Return the links of a topology; with sites, all pairs of nodes that may exchange messages."""
     if topology.links:
         return [Pair(link.first, link.second) for link in topology.links]
     found = {
@@ -57,7 +57,7 @@ def pairs_of(topology: Topology) -> list[Pair]:
 
 
 def drawn_map(topology: Topology, pairs: list[Pair]) -> dict[str, Any]:
-    """Boxes and ways of the map, for a wide screen and for a narrow one."""
+    """Return the boxes and paths of the map, for a wide screen and for a narrow one."""
     return {"wide": _drawn(topology, pairs, WIDE), "narrow": _drawn(topology, pairs, NARROW)}
 
 
@@ -115,7 +115,7 @@ def label_room(middle: Point, beside: int) -> Room:
 
 
 def _path(start: Point, end: Point, bent: float) -> str:
-    """A way as SVG has it: a quadratic Bézier curve, whose middle is half as far away as its handle."""
+    """Return a path for SVG: a quadratic Bézier curve, whose middle is half as far away as its handle."""
     (x, y), (to_x, to_y) = start, end
     handle = x + (to_x - x) / 2 - (to_y - y) * bent, y + (to_y - y) / 2 + (to_x - x) * bent
     return f"M{x:g} {y:g}Q{handle[0]:g} {handle[1]:g} {to_x:g} {to_y:g}"
@@ -137,8 +137,8 @@ def link_facts(
     """Return each link with its traffic in both directions.
 
     Args:
-        said: by node, what those say that run.
-        broken: what was done to links, by `key_of`: `cut`, `stall`, `slow`.
+        said: the statuses of running nodes, by name.
+        broken: the faults of links, by `key_of`: `cut`, `stall`, `slow`.
     """
     found = []
     for one, other, _ in pairs:
@@ -189,7 +189,7 @@ def _way(
 
 
 def _times(sessions: Iterable[SessionStatus]) -> dict[str, str]:
-    """How long acknowledgments take, and TCP, in words; the longest of several."""
+    """Return how long acknowledgments and TCP take, in words; for several sessions, the longest times."""
     acknowledged, round_trips = [0.0], [0.0]
     for one in sessions:
         acknowledged.append(one.acknowledged_s or 0.0)
@@ -229,7 +229,7 @@ def other_sessions(
 
 
 def _leads_to(topology: Topology, queue: OutgoingStatus, manager: str, name: str) -> bool:
-    """Whether a queue's next hop is that one; before its GUID is known, by its address."""
+    """Whether a queue's next hop is this queue manager; before its GUID is known, the address decides."""
     if queue.next_manager:
         return queue.next_manager == manager
     host, _, port = queue.next_hop.rpartition(":")

@@ -1,4 +1,4 @@
-"""A console that runs: its address, its token, and the parts that answer."""
+"""A running console: its address, its token, and the parts that answer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from mqproto.simulator.topology.places import Place
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 9_170
-"""Where a console is, if nobody names another and no other program is there."""
+"""The default port of a console; if another program has it, the console takes any other."""
 LOOK_PATIENCE_S: Final = 0.3
-"""How long the run may take to say which links are broken."""
+"""How long the run may take to report its broken links."""
 ADVICE: Final = "name another with --listen, or leave that out"
 
 
@@ -43,15 +43,15 @@ async def serve_console(
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled. Starts with the address to open, in which the token is.
+    """Serve until cancelled. The start value is the address to open, which contains the token.
 
     Args:
-        log: hears of what is wrong with the console, and of what is done.
-        address: where to listen; None for the usual place, or any other if that is taken.
-        tokens: a file of `mqproto tokens`; those who have one with the role `read` may look.
+        log: takes the console's troubles and its users' deeds.
+        address: where to listen; None for the default port, or any other if that is taken.
+        tokens: a file of `mqproto tokens`; users with a token of the role `read` may look.
 
     Raises:
-        UsageError: it cannot be served there.
+        UsageError: the console cannot be served at this address.
     """
     lines = node_log(log, "console")
     guard = ConsoleGuard(TokenFile(tokens, str, lines) if tokens else None)

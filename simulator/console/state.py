@@ -1,4 +1,4 @@
-"""All that a page shows at one moment, put together after each round of questions."""
+"""Everything that a page shows at one moment, built after each round of polls."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from mqproto.simulator.topology import TopologyError
 from mqproto.simulator.topology.places import Place
 
 QUEUES_SHOWN: Final = 1_000
-"""How many queues a page is told about, of all nodes together: those in which the most waits."""
+"""How many queues a page shows, from all nodes together: those with the most waiting messages."""
 
 
 class State:
     """Turns samples into the page's state.
 
     Attributes:
-        place: with the queues that nodes say they have.
-        broken: what was done to links by hand, by their names.
-        traffic: how the traffic goes that the console makes.
-        breakable: None where nothing can be broken; else whether links can, as nodes can.
+        place: the nodes' topology and folder, with the queues that they report.
+        broken: the faults that were made by hand, by the names of links.
+        traffic: the progress of the console's own traffic.
+        breakable: None if nothing can be broken; False if only nodes can, True if links can, too.
     """
 
     def __init__(self, place: Place) -> None:
@@ -54,7 +54,7 @@ class State:
         return msgspec.json.encode({"topology": topology.name, **drawn_map(topology, self._pairs)})
 
     def now(self, samples: Mapping[str, Sample]) -> bytes:
-        """All of it, as JSON."""
+        """Return the whole state, as JSON."""
         now_s = trio.current_time()
         self._learn(samples)
         topology = self.place.topology
@@ -96,7 +96,7 @@ class State:
         return msgspec.json.encode(found)
 
     def _learn(self, samples: Mapping[str, Sample]) -> None:
-        """Which queues there are now."""
+        """Learn the queues that nodes have now."""
         topology = self._declared
         changed = False
         for name, sample in samples.items():
@@ -111,7 +111,7 @@ class State:
 
 
 def _most(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those in which the most waits, in their order."""
+    """Return the queues with the most waiting messages, in their order."""
     if len(facts) <= QUEUES_SHOWN:
         return facts
     least = sorted((fact["waiting"] for fact in facts), reverse=True)[QUEUES_SHOWN - 1]

@@ -1,4 +1,4 @@
-"""Answers a page's questions: why something waits, what happened to a message, what has failed."""
+"""Answers a page's questions: why messages wait, what happened to a message, and which messages failed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from mqproto.simulator.topology.places import Place, start_again
 from mqproto.turn.waypoints import DROPS, Waypoint
 
 FIRST: Final = 20
-"""How many messages of a queue are told about."""
+"""How many messages of a queue an explanation describes."""
 FAILED_SHOWN: Final = 200
 RUNGS: Final = 300
 PAUSE_S: Final = 1.0
 MESSAGE: Final = re.compile(r"^ *([0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]+)\b")
-"""How a line begins that is about one message."""
+"""The beginning of a line about one message."""
 WRONG: Final = frozenset(
     {
         *DROPS,
@@ -50,15 +50,15 @@ MEANINGS: Final = {
     "wrong": "it was refused or dropped, or expired",
     "handshake": "another step at one node",
 }
-"""What the colours of its ladder mean."""
+"""The meanings of the colours in a message's ladder."""
 AT_ONCE: Final = trio.CapacityLimiter(1)
-"""Logs and stores may be large: one question after the other."""
+"""Questions are answered one at a time, because logs and stores may be large."""
 
 
 async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
     """Explain why something waits, like `mqproto explain`.
 
-    What was done by hand comes first, as many messages may follow.
+    Faults made by hand come first, because many messages may follow.
 
     Raises:
         UsageError, FormatNameError: there is no such queue.
@@ -137,7 +137,7 @@ def _since_s(found: MessageStory, step: Step) -> float:
 
 
 def _ladder(found: MessageStory, steps: list[dict[str, Any]], topology: Topology) -> dict[str, Any] | None:
-    """The same steps between those who took them."""
+    """Return a ladder of the same steps, each between the parties that took it."""
     if not found.steps:
         return None
     columns: dict[str, int] = {}
@@ -167,7 +167,7 @@ def _ladder(found: MessageStory, steps: list[dict[str, Any]], topology: Topology
 
 
 def _ends(step: Step, destination: str, topology: Topology) -> tuple[str, str]:
-    """From whom to whom something went; the same for what happened at one."""
+    """Return the sender and the receiver of a step; both are the same for a step at one place."""
     peer = known_as(topology, str(step.facts.get("manager", step.facts.get("peer", ""))))
     if peer and step.event in (Waypoint.SENT, Waypoint.RESENT):
         return step.who, peer

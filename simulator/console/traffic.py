@@ -1,7 +1,7 @@
-"""Traffic to look at: numbered messages from one node to another, and a consumer that sees whether order survives.
+"""Traffic to look at: numbered messages from one node to another, and a consumer that checks their order.
 
-It has a queue of its own, so that no message of anybody else's is touched. The queue stays for the next time; what an
-earlier time has left in it, or on its way there, is known by the number of that time and dropped.
+It has a queue of its own, so it touches no other messages. The queue stays for the next run; messages that an earlier
+run left in it, or on their way there, have the number of that run and are dropped.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ QUEUE: Final = "console-traffic"
 MOST_PER_S: Final = 500
 TICK_S: Final = 0.1
 PATIENCE_S: Final = 3_600.0
-"""How long a node may be down: what was asked for is carried out once when it is back."""
+"""How long a node may be down: a request to it is carried out once when the node is back."""
 LOOK_S: Final = 0.5
-"""How often the consumer looks whether all is over, and a client whether its node runs."""
+"""The interval at which the consumer checks for the end, and a client for its node."""
 LIMIT: Final = 100
 
 
 class Count(msgspec.Struct):
-    """How it goes.
+    """The progress of the traffic.
 
-    wrong: messages that came before one with a lower number did.
-    twice: those that came again.
-    failure: why it has ended before it was stopped; empty if it has not.
+    wrong: messages that came before one with a lower number.
+    twice: messages that came again.
+    failure: why the traffic ended before it was stopped; empty if it did not.
     """
 
     frm: str
@@ -53,14 +53,14 @@ class Count(msgspec.Struct):
 
 
 class NumbersSeen:
-    """Which numbers have come."""
+    """The numbers of the messages that have come."""
 
     def __init__(self, count: Count) -> None:
         self._count = count
         self._early: set[int] = set()
 
     def take(self, number: int) -> None:
-        """One more message."""
+        """Record one more message."""
         count = self._count
         if number <= count.last or number in self._early:
             count.twice += 1
@@ -87,14 +87,14 @@ class ConsoleTraffic:
         self._count: Count | None = None
 
     def facts(self) -> dict[str, Any] | None:
-        """How it goes; None if there was none yet."""
+        """Return the progress of the traffic; None if there was none yet."""
         return None if self._count is None else msgspec.to_builtins(self._count)
 
     def start(self, ends: tuple[str, str], rate: int) -> None:
-        """Begin.
+        """Begin to send messages.
 
         Raises:
-            UsageError: there is some already, or it cannot be.
+            UsageError: there is traffic already, or the nodes or the rate are not valid.
         """
         topology = self._place().topology
         if self._count is not None and not self._done.is_set():
@@ -112,7 +112,7 @@ class ConsoleTraffic:
             self._count.running = False
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the traffic until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -136,7 +136,7 @@ class ConsoleTraffic:
             nursery.cancel_scope.cancel()
 
     async def _with(self, name: str, task: Callable[[Client], Awaitable[None]]) -> None:
-        """A client of a node does something; it waits until the node runs."""
+        """Run a task with a client of a node, as soon as the node runs."""
         while True:
             place = self._place()
             try:
@@ -148,7 +148,7 @@ class ConsoleTraffic:
 
 
 async def _have_queue(client: Client, found: list[str]) -> None:
-    """See that the queue is there; its format name, which nodes everywhere know."""
+    """Make sure that the queue exists; return its format name, which nodes everywhere know."""
     known = {queue.name: queue for queue in await client.declared()}
     queue = known.get(QUEUE) or await client.make(QUEUE, transactional=True)
     found.append(f"PRIVATE={guid_text(client.manager)}\\{queue.identifier:08x}")

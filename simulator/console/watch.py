@@ -1,7 +1,7 @@
 """Polls the nodes a few times a second, once for all browsers, and only while somebody looks.
 
 The questions are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
-holds nobody up: the others are shown, and it is with what it said last and how long ago that was.
+delays nobody: the others are shown, and it is shown with its last answer and the age of that answer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mqproto.simulator.topology.places import Place
 LOOK_S: Final = 0.4
 """How often nodes are asked."""
 PATIENCE_S: Final = 0.3
-"""How long one round waits for the slowest of them."""
+"""How long one round waits for the slowest node."""
 GIVEN_UP_S: Final = 30.0
-"""How long one question waits for its answer."""
+"""How long one request waits for its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Sample:
 
 
 LEFT_S: Final = 5.0
-"""After how long without a page what was begun from one ends."""
+"""How long after the last page closed the console ends the actions that pages began."""
 
 
 class NodeWatch:
@@ -71,7 +71,7 @@ class NodeWatch:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Somebody looks as long as this lasts."""
+        """Count somebody as looking while the block runs."""
         self._lookers += 1
         self._looked.set()
         try:
@@ -82,11 +82,11 @@ class NodeWatch:
                 self._looked = trio.Event()
 
     def hurry(self) -> None:
-        """Something was done: look now."""
+        """Poll the nodes at once, because an operation was carried out."""
         self._hurry.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Poll the nodes until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 # A page that is loaded again is away for a moment.
@@ -127,7 +127,7 @@ class NodeWatch:
             self._answered.set()
 
     async def _sampled(self, name: str, began_s: float) -> Sample:
-        """What a node says.
+        """Return a sample of a node.
 
         Raises:
             NodeUnreachable: it does not run.
