@@ -9,7 +9,7 @@ from typer.main import get_command_name
 
 
 def only(app: typer.Typer, name: str) -> typer.Typer:
-    """Return the app with one command or group; or the whole app if the name is unknown, so that it can list all."""
+    """Return the app with only one command or group, or the whole app, which can list all, if the name is unknown."""
     commands = [
         info
         for info in app.registered_commands

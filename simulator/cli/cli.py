@@ -362,18 +362,18 @@ def command_named(name: str) -> Callable[..., Any]:
 
 
 def command_of(some: typer.Typer) -> Callable[..., Any]:
-    """All of it as one command, with its help in our words."""
+    """Return all of it as one command, with its help in our words."""
     command: Callable[..., Any] = worded(get_command(some))
     return command
 
 
 def main() -> NoReturn:
-    """Run the command and exit. Whatever goes wrong is one line."""
+    """Run the command and exit. Any error becomes one line."""
     sys.exit(run_command(sys.argv[1:]))
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run the command, report what goes wrong in one line, and return the exit status."""
+    """Run the command, report any error in one line, and return the exit status."""
     debug = bool(os.environ.get(DEBUG))
     if any(map(WITH_PASSWORD.match, arguments)):
         complain(NO_PASSWORD)
@@ -440,7 +440,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _how_a_topology_is_named(arguments: list[str]) -> str:
-    """What to do, if there is one argument too many and one of them is a topology; empty if none is."""
+    """Return advice if one argument too many was typed and one of them is a topology; otherwise an empty text."""
     from mqproto.simulator.topology import shipped
 
     known = shipped()
@@ -452,7 +452,7 @@ def _how_a_topology_is_named(arguments: list[str]) -> str:
 
 
 def _was_typed(path: str, arguments: list[str]) -> bool:
-    """Whether a path is one of the arguments, alone or behind `--option=`, or lies in one."""
+    """Whether a path is an argument, alone or behind `--option=`, or lies inside one."""
     typed = (Path(text).absolute() for each in arguments for text in (each, each.partition("=")[2]) if text)
     return any(Path(path).absolute().is_relative_to(one) for one in typed)
 

@@ -160,7 +160,7 @@ def send(
 
 @contextmanager
 def _counted(count: int) -> Iterator[Callable[[int], None]]:
-    """Show how many of many messages were handed to the node; of few it is not worth the while."""
+    """Show how many of many messages were handed to the node; for few messages, show nothing."""
     if count < MANY:
         yield lambda sent: None
         return
@@ -357,7 +357,7 @@ def explain(
 def _triggers_of(
     place: Place, history: str, found: Mapping[str, Explanation | Away]
 ) -> dict[str, list[TriggerStanding]]:
-    """By node, who delivers from the queues that are told about; of a node that does not run, from all."""
+    """Return, by node, the triggers of its explained queues; if it does not run, the triggers of all its queues."""
     from mqproto.simulator.edges.history.errors import HistoryError
     from mqproto.simulator.edges.trigger.standing import standings
 

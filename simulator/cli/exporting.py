@@ -21,7 +21,7 @@ def exported(topology: Topology, found: Mapping[str, Sequence[DeclaredQueue] | N
 
     Args:
         topology: as its file declares it.
-        found: by node, its queues; None of one that does not run, whose queues are those that are declared.
+        found: the queues by node; None for a node that does not run, whose declared queues are taken.
     """
     nodes = {
         name: node if (queues := found.get(name)) is None else node.with_queues(queues)

@@ -130,7 +130,7 @@ class ByTask(TyperGroup):
 
 
 class _Argument(TyperArgument):
-    """One that is there by its name alone, in brackets if it may be left out."""
+    """An argument that help shows by its name alone, in brackets if it may be left out."""
 
     def display_type_rich(self, ctx: Any) -> str | None:
         return None
@@ -141,7 +141,7 @@ class _Argument(TyperArgument):
 
 
 def worded(command: Any) -> Any:
-    """The same command of Typer, its values named by words and not by Python's types; those below it as well."""
+    """Return a command of Typer, and its subcommands, with values named by words instead of Python's types."""
     command.short_help = _summary(command.help or "")
     for parameter in (*command.params, *getattr(command, "shared", ())):
         if isinstance(parameter, TyperArgument):
@@ -155,7 +155,7 @@ def worded(command: Any) -> Any:
 
 
 def _summary(text: str) -> str:
-    """The first sentence of a help, or as much of it as fits and means something."""
+    """Return the first sentence of a help text, or as much of it as fits and makes sense."""
     first = re.split(r"(?<=[.?])(?:\s|$)|\n\n", " ".join(text.partition("\n\n")[0].split()))[0].rstrip(".")
     for ends in (";:", ","):
         while len(first) > SUMMARY_LIMIT and (shorter := re.match(f"(.*)[{ends}] ", first)):
@@ -164,7 +164,7 @@ def _summary(text: str) -> str:
 
 
 def _word(option: TyperOption) -> str | None:
-    """What stands for its value; None if the choices themselves do."""
+    """Return the word for an option's value; None if its choices are shown instead."""
     if option.type_descriptor.is_choice:
         return "|".join(map(str, option.type_descriptor.choices or ()))
     known = (_WORDS[name.lstrip("-")] for name in option.opts if name.lstrip("-") in _WORDS)

@@ -99,7 +99,7 @@ def make(
 
 
 def _make_of_user(place: Place, files: KeyFiles, user: str, bits: int, *, replace: bool) -> Printout:
-    """The key with which a user signs."""
+    """Make the key with which a user signs."""
     from mqproto.security import new_key_pair
     from mqproto.simulator.base.screen import working
 
@@ -218,10 +218,10 @@ def _use(word: str) -> str:
 
 
 def _use_of_user(name: str) -> str:
-    """What the key of a user is for.
+    """Return the use under which a user's key is kept.
 
     Raises:
-        UsageError: a file cannot be called so.
+        UsageError: the user's name is not valid in a file name.
     """
     if not re.fullmatch(USER_NAME, name) or ASIDE in name or name == SIGNING:
         raise UsageError(f"{name!r} is not a name for a user: take letters, digits, - and _, 64 at most")
@@ -229,14 +229,14 @@ def _use_of_user(name: str) -> str:
 
 
 def _see_unnamed(files: KeyFiles, *uses: str) -> None:
-    """See that the topology names none of these keys, which would go before what is kept here."""
+    """Check that the topology names none of these keys: its keys take precedence over those kept here."""
     for use in uses:
         if use in files.named:
             raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
 
 
 def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Certificate:
-    """The one that was named, the one beside the key, or one that the key signs itself."""
+    """Return the certificate from the named file, or from beside the key, or one that the key signs itself."""
     from mqproto.security import Certificate
 
     if file is None and b"BEGIN CERTIFICATE" not in data:
@@ -255,7 +255,7 @@ def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Ce
 
 
 def _kept(place: Place, files: KeyFiles, made: list[KeptKeyPair]) -> Printout:
-    """Write them, and what others are to know of them; what was made, and which of the running nodes know it now."""
+    """Write keys and their public parts; report the keys made, and the running nodes that use them now."""
     from mqproto.simulator.command.peers import ask_each
 
     aside = keep_all(place.directory, files.node, made, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
@@ -311,7 +311,7 @@ def _is_weak(kept: KeptKeyPair) -> bool:
 
 
 def _out_of_date(certificate: Certificate) -> str:
-    """Why a certificate is not valid today, if it is not."""
+    """Return why a certificate is not valid today; empty if it is valid."""
     if certificate.since_s <= time.time() <= certificate.until_s:
         return ""
     since, until = (

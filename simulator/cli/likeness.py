@@ -21,10 +21,10 @@ async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, De
     """Return the model queue as it is now, and its node.
 
     Args:
-        node: where it is, if its name does not say; None where one node alone has a queue of this name.
+        node: the queue's node, if its name does not tell; None if only one node has a queue of this name.
 
     Raises:
-        FormatNameError, TopologyError, UsageError: there is none.
+        FormatNameError, TopologyError, UsageError: there is no such queue.
     """
     host = await host_of(place, node if is_bare(queue) else None, queue)
     place = await as_it_is(place, at=host)

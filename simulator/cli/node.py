@@ -116,6 +116,6 @@ def node(
 
 
 def _was_said(context: typer.Context, name: str) -> bool:
-    """Whether an option was typed, or is in the file of settings; the environment is for all commands."""
+    """Whether an option was typed, or is in the settings file; the environment is for all commands."""
     source = context.get_parameter_source(name)
     return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")

@@ -60,13 +60,13 @@ class Properties:
     ] = None
 
     def wish(self) -> ChangedOptions:
-        """What is asked of a node."""
+        """Return the options of a request to a node."""
         lists = {"weak_ciphers": _listed(self.weak_ciphers), "senders": _listed(self.senders)}
         return cast("ChangedOptions", {**vars(self), **lists})
 
 
 def asked_for(text: str) -> QueueWish:
-    """What `NAME`, `NAME:transactional`, `NAME:strangers` or `NAME:transactional:strangers` asks for.
+    """Return the wish in `NAME`, `NAME:transactional`, `NAME:strangers` or `NAME:transactional:strangers`.
 
     Raises:
         UsageError: it is none of these.
@@ -200,7 +200,7 @@ async def _of_node(place: Place, name: str, ask: Any) -> Any:
 
 
 def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
-    """The node that is to make a queue; where nothing says which, the host of the one that it is to be like."""
+    """Return the node on which to make a queue; if neither its name nor `node` tells, the host of the model queue."""
     from mqproto.formatname import parse_path_name
     from mqproto.simulator.topology.resolve import is_bare
 
@@ -213,7 +213,7 @@ def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
 
 
 def _listed(typed: list[str] | None) -> list[str] | None:
-    """What was typed several times; `-` for an empty list, and None if it was not typed."""
+    """Return the values of a repeated option: an empty list for `-`, and None if it was not typed."""
     return [] if typed == ["-"] else typed or None
 
 
@@ -242,7 +242,7 @@ def _told(node: Node, queue: DeclaredQueue, what: str) -> Printout:
 
 
 def _words(queue: DeclaredQueue) -> Iterator[str]:
-    """What there is to say about it, and nothing of what there is not."""
+    """Yield words for the properties that a queue has, and none for those that it lacks."""
     yield TRANSACTIONAL if queue.transactional else "not transactional"
     if queue.quota_kb is not None:
         yield f"at most {queue.quota_kb:,} KiB"
@@ -255,7 +255,7 @@ def _words(queue: DeclaredQueue) -> Iterator[str]:
 
 
 def _values(node: Node, queue: DeclaredQueue) -> dict[str, Any]:
-    """All of it for programs."""
+    """Return all properties of a queue for programs."""
     from dataclasses import asdict
 
     from mqproto.wire.guid import guid_text

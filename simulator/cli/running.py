@@ -46,8 +46,8 @@ async def run_topology(
     """Run all nodes until SIGINT or SIGTERM. A node that ends, or does not start, is started again, however often.
 
     Args:
-        breakable: have each link go through proxies, which `mqproto cut` and `mqproto stall` break.
-        console: serves a page, as long as they run.
+        breakable: whether each link goes through proxies, which `mqproto cut` and `mqproto stall` break.
+        console: serves a page while the nodes run.
 
     Returns:
         0, or 1 if a node did not run at the end.
@@ -111,7 +111,7 @@ async def run_topology(
 async def _links(
     topology: Topology, *, breakable: bool
 ) -> AsyncIterator[tuple[Links | None, Mapping[tuple[str, str], Address]]]:
-    """The links as proxies if they are to be broken, and where their ends find each other then."""
+    """Yield the links as proxies, if they may be broken, and the addresses at which their ends then find each other."""
     if not breakable:
         yield None, {}
         return
@@ -122,7 +122,7 @@ async def _links(
 
 
 async def _show(place: Place, console: Console) -> None:
-    """On a terminal a table that keeps up; else a line for each node that has changed."""
+    """Show a live table on a terminal; in a pipe, print a line for each node that has changed."""
     last: dict[str, str] = {}
     with _live(console) as live:
         while True:

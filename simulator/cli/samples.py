@@ -51,7 +51,7 @@ COUNTS: Final = (
 def make_all(folder: Path) -> list[str]:
     """Make every capture of a folder, and write its findings into its TOML; return the names.
 
-    One that is made from another comes after it.
+    A capture that is made from another comes after it.
 
     Raises:
         MqprotoError: a command failed.
@@ -87,7 +87,7 @@ def make(file: Path) -> None:
 
 
 def _write_keys(file: Path) -> None:
-    """The keys of a sample whose messages are encrypted or signed, in NAME.keys: for `mqproto decode --keys`."""
+    """Write the keys of a sample whose messages are encrypted or signed, for `mqproto decode --keys`, to NAME.keys."""
     if "scenario" not in _read(file) or not (scenario := from_file(file)).has_keys:
         return
     from mqproto.simulator.world.node.keys import key_files
@@ -101,9 +101,9 @@ def _write_keys(file: Path) -> None:
 def found_in(capture: Path) -> dict[str, Any]:
     """Return the content of a capture, as a table for its TOML.
 
-    messages: those of applications, however often and on however many links they were seen.
+    messages: applications' messages, each counted once, however often and on however many links it was seen.
     packets: by kind. acknowledgments: FinalAcks and administration acknowledgments, by class.
-    findings: by code, what `mqproto decode` has to say about it.
+    findings: the findings of `mqproto decode`, by code.
     """
     reader = PacketReader(read_capture(capture))
     analyst = Analyst()
@@ -142,7 +142,7 @@ def found_in(capture: Path) -> dict[str, Any]:
 
 
 def as_toml(tables: Mapping[str, Any], above: str = "") -> str:
-    """Tables of numbers, text and more such tables."""
+    """Return tables of numbers, texts and further tables as TOML."""
     lines = []
     for name, table in tables.items():
         path = f"{above}.{name}" if above else name

@@ -36,14 +36,14 @@ def main() -> NoReturn:
 def keep_the_installation(
     arguments: Sequence[str], path: Sequence[str], environment: MutableMapping[str, str]
 ) -> None:
-    """Let the processes that we start find the modules that we found.
+    """Make the processes that we start find the same modules as we do.
 
     They are `python -m`, which looks into the working directory first: another checkout may be there.
 
     Args:
         arguments: `sys.argv`.
         path: `sys.path`; for a script the first entry is the folder that the script is in.
-        environment: what those processes are given.
+        environment: the environment of those processes.
     """
     script, first = arguments[0], path[0]
     if os.path.dirname(os.path.realpath(script)) == os.path.realpath(first):

@@ -165,7 +165,7 @@ def backup(
 
 
 def _journals_of(store: Path) -> list[Path]:
-    """Those of the gateways of a node, which lie beside its store: NODE-NAME.journal."""
+    """Return the journals of a node's gateways, which lie beside its store as NODE-NAME.journal."""
     others = [
         f"{path.stem}-" for path in store.parent.glob("*.sqlite") if path.stem.startswith(f"{store.stem}-")
     ]
@@ -174,7 +174,7 @@ def _journals_of(store: Path) -> list[Path]:
 
 
 def _history_in(store: str) -> str | None:
-    """The URL of a document history, if one is meant."""
+    """Return the URL of the document history that `store` names; None if it does not name one."""
     if "://" in store:
         return store
     with suppress(OSError), open(store, "rb") as file:
@@ -273,7 +273,7 @@ def export(
 
 @contextmanager
 def _written(out: Path | None) -> Iterator[TextIO]:
-    """A new file that is there only if all of it is; or the standard output."""
+    """Yield a new file, which stays only if it is complete; or the standard output."""
     if out is None:
         yield sys.stdout
         return
@@ -292,10 +292,10 @@ def _written(out: Path | None) -> Iterator[TextIO]:
 
 
 def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) -> set[int]:
-    """The numbers of the queues that are called so, by their own names or as people call them.
+    """Return the numbers of the queues with these names: their own, or those that people use.
 
     Raises:
-        UsageError: the store has none of that name.
+        UsageError: the store has no queue of that name.
     """
     called: dict[str, set[int]] = {}
     for number, row in found.queues.items():
@@ -393,7 +393,7 @@ def _date() -> str:
 
 
 def _named(place: Later, store: str) -> tuple[Path, Node | None]:
-    """The file that is meant, and its node, if that was named."""
+    """Return the path of the named store, and its node, if `store` names a node."""
     if _history_in(store) is not None:
         raise UsageError(f"{store} is a document history: check, backup, copy and adopt are for it")
     if store.endswith(".sqlite") or "/" in store:
@@ -406,7 +406,7 @@ def _named(place: Later, store: str) -> tuple[Path, Node | None]:
 
 
 def _names(place: Later) -> Callable[[str], str]:
-    """What people call queues. A file can be read whose topology is not available: then by their own names."""
+    """Return the function from queues' own names to those that people use; without a topology, their own names stay."""
     from mqproto.simulator.topology import TopologyError
     from mqproto.simulator.topology.directory import known_as
 
@@ -417,7 +417,7 @@ def _names(place: Later) -> Callable[[str], str]:
 
 
 def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict[str, int]:
-    """How many messages each queue has, also none; by its own name and, if the topology knows it, by its usual one."""
+    """Return how many messages each queue has, even 0, by its own name and, if the topology has one, a usual name."""
     counts: dict[str, int] = {}
     for number in {*found.queues, *found.counts}:
         called, row = found.name_of(number), found.queues.get(number)
@@ -429,7 +429,7 @@ def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict
 
 
 def _lines(path: Path, findings: list[str], counts: dict[str, int], lines: list[str]) -> Iterator[str]:
-    """How many messages are whole, what is to be said, and in a word how the store is."""
+    """Yield how many messages are whole, then these lines, and last the state of the store."""
     for queue, count in sorted(counts.items()):
         if count:
             yield f"{queue}: {counted(count, 'message')} {'is' if count == 1 else 'are'} whole"

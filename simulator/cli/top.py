@@ -44,7 +44,7 @@ STATE: Final = 13
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """A line: a name as wide as there is room, figures, a word at the end, and perhaps a line of reasons below."""
+    """A line: a name with the remaining width, figures, a word at the end, and perhaps a line of reasons below."""
 
     name: str
     cells: tuple[str, ...] = ()
@@ -74,13 +74,13 @@ class ScreenSection:
 
     @property
     def width(self) -> int:
-        """How many columns would show all of it."""
+        """How many columns would show every row completely."""
         cells = CELL * len(self.heading.cells) + STATE + 2
         names = (cell_len(shown(row.name)) + cells for row in self.rows)
         return max((*names, *(cell_len(shown(row.why)) + 2 for row in self.rows)), default=0)
 
     def blocks(self, columns: int) -> Iterator[list[Text]]:
-        """The lines of each row."""
+        """Return the lines of each row."""
         yield from (list(row.lines(columns, len(self.heading.cells))) for row in self.rows)
 
 
@@ -97,7 +97,7 @@ class NodesLook:
 
 
 def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> NodesLook | None:
-    """Show it until SIGINT or SIGTERM, or, with `once` and in a pipe, print it; then the last look."""
+    """Show nodes until SIGINT or SIGTERM, or, with `once` or in a pipe, print them once and return the last look."""
     return run_task(partial(_watch, place, node, wide_console(markup=False), interval_s, once=once))
 
 
@@ -135,7 +135,7 @@ async def _watch(
 
 
 async def _look(place: Place, node: str | None) -> NodesLook:
-    """What each node, or the one, says about all that it has, with the oldest message of each queue."""
+    """Ask each node, or only `node`, for all its queues and sessions, with the oldest message of each queue."""
 
     async def ask(client: Client) -> Explanation:
         explained = await client.explain(limit=1)
@@ -149,10 +149,10 @@ async def _look(place: Place, node: str | None) -> NodesLook:
 
 
 def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> list[ScreenSection]:
-    """Nodes, sessions and queues.
+    """Return the sections of nodes, sessions and queues.
 
     Args:
-        before: the look before, for rates.
+        before: the previous look, for rates.
     """
     nodes = ScreenSection(
         TopRow("node", ("sessions", "in/s", "fwd/s", "resent", "dropped"), "stored", style="bold")
@@ -202,7 +202,7 @@ def drawn(
 
 
 def _first(blocks: list[list[Text]], limit: int | None) -> list[list[Text]]:
-    """As many as have no more lines than this."""
+    """Return the first blocks that together have at most `limit` lines."""
     kept = 0
     for count, block in enumerate(blocks):
         kept += len(block)
@@ -212,7 +212,7 @@ def _first(blocks: list[list[Text]], limit: int | None) -> list[list[Text]]:
 
 
 class _Span:
-    """Two looks at one node, or one, of which there are no rates."""
+    """Two looks at one node; or one look, which has no rates."""
 
     def __init__(self, status: NodeStatus, before: NodeStatus | None, passed_s: float) -> None:
         self.status = status
@@ -222,7 +222,7 @@ class _Span:
         self.forwarded_before = before.forwarded if before else None
 
     def rate(self, now: int, before: int | None) -> str:
-        """How many a second; none if it was not there before. A node that began again counts from nothing."""
+        """Return a rate per second; empty without an earlier count. A restarted node gives 0, not a negative rate."""
         if before is None or not self._passed_s:
             return ""
         per_s = max(now - before, 0) / self._passed_s
@@ -246,7 +246,7 @@ def _node(name: str, span: _Span) -> TopRow:
 
 
 def _sessions(topology: Topology, name: str, status: NodeStatus) -> Iterator[TopRow]:
-    """Those that are open, and next hops to which something would go and there is none."""
+    """Yield the open sessions, and next hops for which messages wait without a session."""
     resent: Counter[str] = Counter()
     for queue in status.outgoing:
         resent[queue.next_manager] += queue.resent
@@ -319,7 +319,7 @@ def _outgoing(topology: Topology, name: str, one: Explanation, span: _Span) -> I
 
 
 def _age(seconds: float) -> str:
-    """In one unit: `42 s`, `3 min`."""
+    """Return a duration in one unit: `42 s`, `3 min`."""
     return " ".join(duration(max(int(seconds), 0)).split()[:2])
 
 
@@ -328,7 +328,7 @@ def _count(number: int) -> str:
 
 
 def _fitted(text: str, columns: int) -> str:
-    """On one line of so many columns; a text that is longer ends in dots."""
+    """Fit a text into one line of this many columns; a longer text ends in dots."""
     text = shown(text)
     if cell_len(text) > columns:
         text = f"{set_cell_size(text, columns - 1).rstrip()}\N{HORIZONTAL ELLIPSIS}"

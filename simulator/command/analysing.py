@@ -21,7 +21,7 @@ MEGABYTE: Final = 1_000_000
 class ProgressLine:
     """A line that is redrawn while a job runs, and removed at its end. Call it with each progress.
 
-    It goes to the standard error output, as what the job found may go to a file.
+    It goes to the standard error output, because the job's results may go to a file.
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:

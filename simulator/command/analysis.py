@@ -132,7 +132,7 @@ def analyse(
 def _spark(
     master: str | None, tables: Tables, settings: Mapping[str, str]
 ) -> Iterator[tuple[SparkSession, SparkEngine]]:
-    """A session for the block, and what has it carry out stages; where its pages are is said, if there are any."""
+    """Yield a Spark session, and the engine that runs stages in it; say where Spark's pages are, if it has any."""
     # These take as long to import as all that was done so far.
     from mqproto.captures.pipeline.engines.session import spark_session
     from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
@@ -157,7 +157,7 @@ def make_tables(
     keys: Sequence[str],
     as_json: bool,
 ) -> int:
-    """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
+    """Do `mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
     names, at_hand = _checked(captures, topology, keys)
     from mqproto.captures.pipeline.engines.localengine import LocalEngine
     from mqproto.captures.pipeline.run.job import analyse, nothing_new
@@ -180,10 +180,10 @@ def make_tables(
 def _checked(
     captures: Iterable[str], topology: str | None, keys: Sequence[str]
 ) -> tuple[Names, tuple[str, ...]]:
-    """What nodes are called, and where keys are. What is wrong is said before anything begins that takes seconds.
+    """Return the names of nodes, and the paths of keys. Mistakes are reported before anything slow begins.
 
     Raises:
-        UsageError: a capture is not there, as far as this machine knows, or a topology or keys are none.
+        UsageError: a capture is missing, as far as this machine knows, or a topology or keys are not valid.
     """
     from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
@@ -196,10 +196,10 @@ def _checked(
 
 
 def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
-    """Where keys are, wherever a task runs.
+    """Return absolute paths of keys, which are valid wherever a task runs.
 
     Raises:
-        UsageError: they are none.
+        UsageError: the files are not keys.
     """
     if keys:
         from mqproto.captures.decode.security.keyring import read_keys
@@ -209,13 +209,13 @@ def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def _log_of(tables: Tables) -> Path:
-    """Where Spark's log goes: beside the tables, or to this machine's temporary files where they lie elsewhere."""
+    """Return the path of Spark's log: beside the tables, or, if they are elsewhere, in the temporary folder here."""
     folder = tables.store.folder
     return Path(tempfile.gettempdir()) / "mqproto" / LOG.name if folder is None else folder / LOG
 
 
 def _names(topology: str | None) -> Names:
-    """What queue managers and queues are called."""
+    """Return the names of queue managers and queues."""
     from mqproto.captures.decode.names import Names
 
     if topology is None:
@@ -227,14 +227,14 @@ def _names(topology: str | None) -> Names:
 
 
 def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
-    """What a run has come to."""
+    """Report the results of a run; return the exit status."""
     counts = {name: tables.rows(name) for name in tables.names}
     told = Printout(_as_json(result, counts), _lines(result, counts, out), _status(result))
     return told.show(as_json=as_json)
 
 
 def _settings(conf: Iterable[str]) -> dict[str, str]:
-    """What is said about Spark's settings, by their names."""
+    """Return the typed settings of Spark, by name."""
     settings = {}
     for said in conf:
         name, equals, value = said.partition("=")
@@ -257,7 +257,7 @@ def _watch(
     keys: Sequence[str],
     as_json: bool,
 ) -> int:
-    """A line for each batch, until somebody interrupts it."""
+    """Print a line for each batch, until interrupted; return the exit status."""
     from mqproto.captures.pipeline.run.watching import watch
 
     statuses = {DONE}
@@ -286,7 +286,7 @@ def _watch(
 
 
 def _batch(result: Result, counts: dict[str, int]) -> str:
-    """What came of one batch, and what the tables have now."""
+    """Return the results of one batch, and the totals of the tables, in words."""
     from mqproto.base.words import counted
 
     new = sum(series.new for series in result.series)
@@ -302,7 +302,7 @@ def _batch(result: Result, counts: dict[str, int]) -> str:
 
 
 def _status(result: Result) -> int:
-    """What went wrong is told."""
+    """Report errors, and return the exit status."""
     from mqproto.captures.pipeline.run.strangers import OtherSystemError
 
     wrong = [*result.refused, *(damage for series in result.series for damage in series.damage)]

@@ -85,13 +85,13 @@ class StandardInput(io.RawIOBase):
 
 
 def open_capture(source: str) -> Opened | StandardInput | None:
-    """The capture that `source` names.
+    """Return the capture that `source` names.
 
     Returns:
-        None for a file or an argument that begins otherwise; the standard input, if that does.
+        the capture; None if a file or an argument is not one; the standard input, if that is not one.
 
     Raises:
-        UsageError: it begins as something that is known to be no capture that we read.
+        UsageError: it begins like a known format that is not a capture that we read.
     """
     if source == "-":
         head = sys.stdin.buffer.read(max(map(len, MAGICS)))
@@ -122,10 +122,10 @@ def _refuse_foreign(source: str, head: bytes) -> None:
 
 
 def open_other(source: str) -> Opened:
-    """One more capture.
+    """Return one more capture.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a capture.
     """
     opened = open_capture(source) if source != "-" else None
     if not isinstance(opened, Opened):
@@ -166,7 +166,7 @@ def _show(reading: _Reading, options: Options) -> int:
 
 
 def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
-    """The frames of all captures; to be closed before the files are."""
+    """Yield the frames of all captures; close this before the files."""
     if len(captures) == 1:
         yield from read_frames(captures[0].file, captures[0].where)
         return
@@ -212,11 +212,11 @@ def names_of(topology: Topology) -> Names:
 class _Reading:
     """A capture being read: the packets that were asked for, and how it ended.
 
-    findings: what was shown or counted, by severity.
-    first_ns: when the first packet of all was seen.
-    status: of the reading alone: whether it is damaged, and from where on.
-    ring: the keys at hand, if some were named.
-    forged: whether a signature was shown that does not hold.
+    findings: the findings shown or counted, by severity.
+    first_ns: when the very first packet was seen.
+    status: whether the capture is damaged, and from where on.
+    ring: the named keys, if any.
+    forged: whether a shown signature does not hold.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class _Reading:
         self._bar: Progress | None = None
 
     def everything(self) -> Iterator[Sight]:
-        """Every packet; a damaged capture ends early."""
+        """Yield every packet; a damaged capture ends early."""
         take = self.analyst.take
         with _progress(self._captures) as (bar, update):
             self._bar = bar
@@ -261,7 +261,7 @@ class _Reading:
                 self.damage = damage
 
     def chosen(self) -> Iterator[Sight]:
-        """The packets that the filters let through."""
+        """Yield the packets that the filters let through."""
         selection: Selection | None = None
         for sight in self.everything():
             if selection is None:
@@ -273,21 +273,21 @@ class _Reading:
                 yield sight
 
     def _make_room(self) -> None:
-        """Lines that appear are progress enough, and a bar would be in their way."""
+        """Stop the progress bar before output goes to the terminal: it would be in the way of the lines."""
         if self.prints_as_it_reads and self._bar is not None and sys.stdout.isatty():
             self._bar.stop()
             self._bar = None
 
     def wants(self, turn: Turn) -> bool:
-        """Whether the filters let through where a connection begins or ends."""
+        """Whether the filters let through the beginning or the end of a connection."""
         return self._chosen is None or self._chosen.takes_turn(turn, self.names)
 
     def count(self, findings: list[Finding]) -> None:
-        """Remember for the exit status what was shown."""
+        """Record the shown findings for the exit status."""
         self.findings.update(finding.severity for finding in findings)
 
     def last_findings(self) -> list[Finding]:
-        """What comes out at the end; call it once."""
+        """Return the findings at the end of the capture; call it once."""
         lossless = self.reader.totals.is_complete and self.damage is None
         return list(
             self.analyst.finish(
@@ -300,12 +300,12 @@ class _Reading:
 
     @property
     def unread(self) -> str:
-        """Where no frame has a packet: `; `, and what frames are."""
+        """If no frame has a packet, `; ` and the kinds of frames; otherwise empty."""
         totals = self.reader.totals
         return f"; {kinds(totals.other_frames)}" if totals.other_frames and not totals.packets else ""
 
     def status(self) -> int:
-        """The exit status: what is wrong with the file comes first."""
+        """Return the exit status, and report damage to the file, which takes precedence."""
         if self.damage is not None:
             sys.stdout.flush()
             complain(str(self.damage))
@@ -336,7 +336,7 @@ class _Reading:
 
 @contextmanager
 def _progress(captures: Sequence[Opened]) -> Iterator[tuple[Progress, Callable[[], None]]]:
-    """How much of the files has been read, on a terminal; nothing in a pipe."""
+    """Show how much of the files has been read, on a terminal; show nothing in a pipe."""
     console = wide_console(stderr=True)
     size_bytes = sum(opened.size_bytes for opened in captures)
     quiet = not console.is_terminal or not size_bytes
@@ -352,7 +352,7 @@ def _progress(captures: Sequence[Opened]) -> Iterator[tuple[Progress, Callable[[
 
 
 def _packets(reading: _Reading, options: Options) -> int:
-    """Packet by packet: lines, fields, or JSON."""
+    """Show packet by packet: lines, fields, or JSON; return the exit status."""
     writer = LineWriter(reading.names)
     write = sys.stdout.write
     count = 0
@@ -403,7 +403,7 @@ def _as_json(sight: Sight, names: Names, evidence: Evidence | None, *, fields: b
 
 
 def _inspect(sight: Sight) -> Inspection:
-    """The fields of a packet; those of a Ping only if it is whole."""
+    """Return the fields of a packet; those of a Ping only if it is whole."""
     whole = isinstance(sight.seen.packet, Ping)
     return inspect_ping(sight.seen.data) if whole else inspect_packet(sight.seen.data)
 
@@ -418,7 +418,7 @@ def _show_fields(sight: Sight) -> None:
 
 
 def _summary(reading: _Reading, options: Options) -> int:
-    """Counts alone."""
+    """Show only counts; return the exit status."""
     summary = Summary(reading.names)
     for sight in reading.chosen():
         summary.add(sight)
@@ -434,7 +434,7 @@ def _summary(reading: _Reading, options: Options) -> int:
 
 
 def _follow(reading: _Reading, options: Options, target: str) -> int:
-    """One message, or all that have a label."""
+    """Show one message, or all messages with a label; return the exit status."""
     follower = Follower(target, reading.names)
     for sight in reading.chosen():
         follower.take(sight)
@@ -458,7 +458,7 @@ def _follow(reading: _Reading, options: Options, target: str) -> int:
 
 
 def _diagram(reading: _Reading, options: Options) -> int:
-    """A ladder diagram, on the terminal or as SVG."""
+    """Draw a ladder diagram, on the terminal or as SVG."""
     limit = options.limit or DIAGRAM_LIMIT
     ladder = Ladder(reading.names, limit, reading.turns.found, reading.wants, unfold=options.verbose)
     for sight in reading.chosen():

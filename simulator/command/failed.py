@@ -42,7 +42,7 @@ class Narrowing:
     until: Annotated[datetime | None, "Only messages that failed before this time, UTC."] = None
 
     def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> FailureFilter:
-        """Return the selected ones of these messages, or of all."""
+        """Return the filter for these messages, or for all."""
         from mqproto.simulator.edges.operators.failures import FailureFilter
 
         since, until = (one and one.replace(tzinfo=UTC) for one in (self.since, self.until))
@@ -170,10 +170,10 @@ def resolve(
 
 
 def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
-    """The names, or None for all.
+    """Return the names, or None for all messages.
 
     Raises:
-        UsageError: neither was said, or both.
+        UsageError: neither names nor `every` were given, or both.
     """
     if bool(names) == every:
         raise UsageError(
@@ -190,10 +190,10 @@ def _see_to(
     history: str,
     limit: int | None = None,
 ) -> Printout:
-    """Do something about what has failed. Status 1 if a name is nobody's.
+    """Carry out an action on failed messages. Status 1 if a name fits no message.
 
-    act: None to list them alone.
-    done: what has been done then, in words.
+    act: the action; None only lists the messages.
+    done: the completed action in words.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import failed_in
@@ -220,7 +220,7 @@ def _see_to(
 
 
 def _called(name: str, found: list[FailedMessage]) -> list[FailedMessage]:
-    """Those that a name means: the whole of an id means no other that ends so."""
+    """Return the messages that a name means; a whole identifier does not also mean longer ones with the same end."""
     whole = [one for one in found if name in (one.id, one.key)]
     return whole or [one for one in found if one.is_called(name)]
 

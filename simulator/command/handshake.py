@@ -58,7 +58,7 @@ class HandshakeFinding:
     """The results; fields that the peer did not reveal are None.
 
     detail: the outcome in words.
-    remarks: what an answer has that the specification has otherwise.
+    remarks: the differences of an answer from the specification.
     """
 
     outcome: Outcome = Outcome.SILENT
@@ -77,7 +77,7 @@ class Handshake:
     """One conversation, from our request to the peer's ConnectionParameters.
 
     Args:
-        client: the queue manager that we say we are.
+        client: the queue manager that we claim to be.
         now_s: the time, on any clock that does not go back.
     """
 
@@ -110,7 +110,7 @@ class Handshake:
         return b""
 
     def ended(self, outcome: Outcome, detail: str) -> None:
-        """The peer closed the connection, or time is up."""
+        """Note that the peer closed the connection, or that time is up."""
         if self.is_over:
             return
         if self._head and self.finding.manager is None:
@@ -161,7 +161,7 @@ class Handshake:
         )
 
     def _judge(self, reason: str) -> None:
-        """What came is not what should."""
+        """Judge a peer that sent unexpected data or ended too early."""
         place, signature = SIGNATURE
         if self.finding.manager is not None:
             self._remark(f"no ConnectionParameters came: {reason}")

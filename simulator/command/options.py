@@ -42,7 +42,7 @@ WaypointsOption = Annotated[bool, "Log each step of each message, for mqproto hi
 
 
 def _configured(context: typer.Context, value: str) -> str:
-    """Take what is in a file for what was not typed, and heed SIGHUP."""
+    """Use the settings file for options that were not typed, and heed SIGHUP."""
     if value and not context.resilient_parsing:
         from mqproto.simulator.base.program import settings
         from mqproto.simulator.base.program.again import AGAIN
@@ -68,7 +68,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def place_of(topology: str, directory: Path | None) -> Place:
-    """The topology that was typed, and where its nodes have their stores."""
+    """Return the place of the typed topology, and of its nodes' stores."""
     from mqproto.simulator.topology.places import Place
 
     return Place.of(topology, directory)
@@ -77,15 +77,15 @@ def place_of(topology: str, directory: Path | None) -> Place:
 class Commands(typer.Typer):
     """Commands with grouped options; a group typed alone shows its help or runs its first command.
 
-    A Place is typed as --topology and --directory, and so is one that is looked at Later, as not every use of a command
-    needs it; of a dataclass, each field that is Annotated is an option.
+    A Place is typed as --topology and --directory, and so is a Later, for commands that do not always need the place.
+    In a dataclass, each field that is Annotated is an option.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(no_args_is_help=options.get("cls") is not FirstByDefault, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Command], Command]:
-        """`Typer.command`."""
+        """Register a command, as `Typer.command` does."""
 
         def add(function: Command) -> Command:
             typer.Typer.command(self, name, cls=_Sharing, **options)(_Unfolded(function))
@@ -94,7 +94,7 @@ class Commands(typer.Typer):
         return add
 
     def callback(self, **options: Any) -> Callable[[Command], Command]:
-        """`Typer.callback`."""
+        """Register a callback, as `Typer.callback` does."""
 
         def add(function: Command) -> Command:
             typer.Typer.callback(self, **options)(_Unfolded(function))
@@ -104,7 +104,7 @@ class Commands(typer.Typer):
 
 
 class _Sharing(TyperCommand):
-    """A command, whose own options are apart from those of `mqproto` that it takes."""
+    """A command that keeps its own options apart from those of `mqproto` that it takes."""
 
     def __init__(self, name: str | None, *, params: list[Any], **more: Any) -> None:
         self.shared = [each for each in params if each.rich_help_panel == SHARED]
@@ -113,12 +113,12 @@ class _Sharing(TyperCommand):
         super().__init__(name, params=[each for each in params if each not in self.shared], **more)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its own, those that it takes, and --help."""
+        """Return its own parameters, the shared ones, and --help."""
         *own, last = super().get_params(ctx)
         return [*own, *self.shared, last]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """With what was typed before its name in front, as what is typed later counts."""
+        """Parse the arguments behind options typed before the command's name, because later ones take precedence."""
         above, mine = ctx.find_root(), {each.opts[0] for each in self.shared}
         for each in above.command.params if above is not ctx else ():
             if getattr(above.get_parameter_source(each.name), "name", "") == "COMMANDLINE":
@@ -128,7 +128,7 @@ class _Sharing(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """A line in place of their help, which `mqproto --help` has."""
+        """Write one line instead of the help of shared options, which `mqproto --help` has."""
         if self.shared:
             formatter.write_paragraph()
             names = ", ".join("/".join(reversed(each.opts)) for each in self.shared)
@@ -146,7 +146,7 @@ class FirstByDefault(TyperGroup):
     """A group that runs its first command if none is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """With it in front; a word that names no command is its argument, if it has any."""
+        """Parse the arguments, with the first command in front if they name none and it can take them."""
         name, first = next(iter(self.commands.items()))
         takes_words = any(parameter.param_type_name == "argument" for parameter in first.params)
         if not args or (
@@ -158,7 +158,7 @@ class FirstByDefault(TyperGroup):
 
 
 class _Unfolded:
-    """A command for Typer, which asks for its options if it is the one that was typed."""
+    """A command as Typer takes it, which computes its options only when it is the one that was typed."""
 
     def __init__(self, command: Callable[..., Any]) -> None:
         update_wrapper(self, command, ("__module__", "__name__", "__doc__"))
@@ -195,7 +195,7 @@ class _Unfolded:
 
 @dataclass
 class _Where:
-    """A place as it is typed."""
+    """A place in the form in which it is typed."""
 
     topology: TopologyOption = DEFAULT_TOPOLOGY
     directory: DirectoryOption = None
@@ -203,7 +203,7 @@ class _Where:
 
 @dataclass
 class _Later(_Where):
-    """The same, for a command that may do without."""
+    """A typed place for a command that may not need it."""
 
 
 AS_JSON: Final = inspect.Parameter(
@@ -216,7 +216,7 @@ PLACES: Final = {"Place": _Where, "Later": _Later}
 
 
 def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """What is typed for a parameter of a command."""
+    """Yield the options that are typed for a parameter of a command."""
     if is_dataclass(parameter.annotation):
         for each in _fields(parameter.annotation).values():
             yield from _options(each)
@@ -225,7 +225,7 @@ def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 
 
 def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:
-    """What a parameter is by what was typed."""
+    """Return the value of a parameter from the typed options."""
     kind = parameter.annotation
     if kind in (_Where, _Later):
         place = partial(place_of, typed["topology"], typed["directory"])
@@ -236,7 +236,7 @@ def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:
 
 
 def _fields(kind: Any) -> dict[str, inspect.Parameter]:
-    """The fields of a dataclass that are typed."""
+    """Return the fields of a dataclass that are typed."""
     every = inspect.signature(kind, locals=PLACES, eval_str=True).parameters
     return {
         name: each
@@ -246,10 +246,10 @@ def _fields(kind: Any) -> dict[str, inspect.Parameter]:
 
 
 def only_node(place: Place) -> str:
-    """The node of a topology that has one.
+    """Return the only node of a topology.
 
     Raises:
-        UsageError: it has several.
+        UsageError: the topology has several nodes.
     """
     nodes = list(place.topology.nodes)
     if len(nodes) > 1:
@@ -258,8 +258,8 @@ def only_node(place: Place) -> str:
 
 
 def answered(place: Place, found: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """Whether any node has answered (`mqproto.simulator.client.live.ask_all`): the status, and the complaint if none
-    has.
+    """Return the status, and a complaint if no node has answered the request by
+    `mqproto.simulator.client.live.ask_all`.
     """
     from mqproto.simulator.client.live import none_answered
 

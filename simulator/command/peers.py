@@ -113,7 +113,7 @@ def move(place: Place, name: PeerArgument, node: NodeArgument = None) -> Printou
 
 
 def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
-    """What is to be known about one; with `probes` its GUID is what it says itself."""
+    """Return the facts to add about a queue manager; with `probes`, its GUID comes from its own answer."""
     from mqproto.simulator.command.probe import probe
     from mqproto.simulator.node.control import PeerFacts
 
@@ -145,7 +145,7 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
 
 
 def _told(place: Place, wish: PeerWish, done: str, node: str | None) -> Printout:
-    """Have nodes know something of a peer, and say what they know of it now, or did."""
+    """Tell nodes a fact about a peer, and report what they now know, or knew, about it."""
     found = run_task(partial(ask_each, place, node, lambda client: client.peer(wish)))
 
     from mqproto.simulator.client.live import Away
@@ -175,7 +175,7 @@ def _answers(
     words: Callable[[T | Away], str],
     values: Callable[[T], dict[str, Any]],
 ) -> Printout:
-    """What came of a request to each node: what it answered, why it would not, or that it has not answered."""
+    """Return the result of a request to each node: its answer, its reason to refuse, or that it has not answered."""
     from mqproto.simulator.client.live import Away
 
     told, lines, refusals = [], [], []
@@ -194,10 +194,10 @@ def _answers(
 
 
 async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | Away]:
-    """Return the peers of all nodes, or of one.
+    """Return the peers of all nodes, or only of `node`.
 
     Raises:
-        NodeUnreachable: the one is not running.
+        NodeUnreachable: `node` is not running.
     """
     from mqproto.simulator.client.live import ask_all
 
@@ -207,10 +207,10 @@ async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | Aw
 async def ask_each(
     place: Place, node: str | None, ask: Callable[[Client], Awaitable[T]]
 ) -> dict[str, T | Refusal | Away]:
-    """Ask each node, or the one, for something. Of a node that would not, why it would not.
+    """Ask each node, or only `node`; return the answers, or the reasons of nodes that refused.
 
     Raises:
-        NodeUnreachable: the one is not running.
+        NodeUnreachable: `node` is not running.
     """
 
     from mqproto.simulator.client.live import ask_all
@@ -228,7 +228,7 @@ async def ask_each(
 
 
 def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> list[dict[str, Any]]:
-    """All of it for programs; of a queue manager that the topology has also the `node`."""
+    """Return all peers for programs; a queue manager in the topology also has its `node`."""
     from mqproto.simulator.client.live import Away
 
     values = []
@@ -247,7 +247,7 @@ def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> li
 def show_peers(topology: Topology, found: Mapping[str, PeersStatus | Away], options: str = "") -> None:
     """Print the same for people, connected peers first.
 
-    options: what a proposed command needs to find the nodes.
+    options: the options with which a proposed command finds the nodes.
     """
     for name, status in found.items():
         if not status:
@@ -308,7 +308,7 @@ def _line(topology: Topology, peer: PeerStatus, status: PeersStatus) -> str:
 
 
 def _parts(topology: Topology, peer: PeerStatus, status: PeersStatus) -> Iterator[str]:
-    """All that there is to say about one, and nothing of what there is not."""
+    """Yield words for the facts that are known about a peer, and none for those that are not."""
     here = [
         f"{count:,} {what}"
         for count, what in ((peer.sessions, "open"), (peer.half_open, "half-open"))

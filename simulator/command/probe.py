@@ -50,7 +50,7 @@ class Report:
 
     @property
     def is_msmq(self) -> bool:
-        """Whether the port speaks MSMQ. That pings are answered says only that there is some queue manager."""
+        """Whether the port speaks MSMQ. Answers to pings show only that the host has some queue manager."""
         return self.tcp.outcome.is_msmq
 
     @property
@@ -61,10 +61,10 @@ class Report:
 
 
 def target(text: str) -> tuple[str, int]:
-    """HOST, HOST:PORT or [::1]:PORT as a person types it.
+    """Return the host and port in HOST, HOST:PORT or [::1]:PORT.
 
     Raises:
-        TopologyError: it is none of these.
+        TopologyError: the text has none of these forms.
     """
     return read_address(text, "HOST", MSMQ_PORT)
 
@@ -72,7 +72,7 @@ def target(text: str) -> tuple[str, int]:
 async def probe(
     host: str, port: int = MSMQ_PORT, *, ping_port: int = PING_PORT, timeout_s: float = 5
 ) -> Report:
-    """Ask the peer that is there. Never takes longer than `timeout_s`, nor more than some kilobytes."""
+    """Ask the peer at this address. Never takes longer than `timeout_s`, or more than a few kilobytes."""
     report = Report(host, port, ping_port)
     ends_at = trio.current_time() + timeout_s
     addresses: list[str] = []
@@ -145,7 +145,7 @@ async def _converse(stream: trio.SocketStream, handshake: Handshake) -> None:
 
 
 async def _ask_by_ping(report: Report, patience_s: float) -> None:
-    """Ask by UDP, from a socket to which only this address's datagrams come."""
+    """Ask by UDP, from a socket that receives only datagrams from this address."""
     began_s = trio.current_time()
     report.ping = HandshakeFinding(Outcome.SILENT, f"no answer within {patience_s:.1f} s")
     request = Ping(cookie=secrets.randbits(32), qm_guid=_anybody())
@@ -167,7 +167,7 @@ async def _ask_by_ping(report: Report, patience_s: float) -> None:
 
 
 def _judged(datagram: bytes, request: Ping, trip_ms: float) -> HandshakeFinding:
-    """What a datagram says, as an answer to our Ping.  [MS-MQQB] 3.1.7.8"""
+    """Return the finding in a datagram that may answer our Ping.  [MS-MQQB] 3.1.7.8"""
     try:
         response = ping_packet.decode(datagram)
     except WireFormatError:
@@ -181,7 +181,7 @@ def _judged(datagram: bytes, request: Ping, trip_ms: float) -> HandshakeFinding:
 
 
 def _anybody() -> Guid:
-    """A queue manager that there is not."""
+    """Return the GUID of a queue manager that does not exist."""
     return Guid(uuid.uuid4().bytes_le)
 
 
@@ -195,7 +195,7 @@ def _unreached(error: OSError) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Return it for programs; unknown fields are null."""
+    """Return the report for programs; unknown fields are null."""
     return {
         "host": report.host,
         "address": report.address or None,
@@ -211,7 +211,7 @@ def _finding_as_json(finding: HandshakeFinding) -> dict[str, Any]:
 
 
 def as_lines(report: Report) -> Iterator[str]:
-    """Return it in lines for people."""
+    """Yield the lines of the report for people."""
     tcp, ping = report.tcp, report.ping
     where = f"[{report.host}]:{report.port}" if ":" in report.host else f"{report.host}:{report.port}"
     if report.address not in ("", report.host):

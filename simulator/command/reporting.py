@@ -105,10 +105,10 @@ class NoTablesError(MqprotoError):
 
 
 def _see_that_there_is(place: str) -> None:
-    """See that there is such a folder, before what reads tables is imported, which takes a second.
+    """Check that the folder exists, before the slow import of the reader of tables.
 
     Raises:
-        NoTablesError: there is none on this machine; of others the tables' own reader knows.
+        NoTablesError: it does not exist on this machine; the reader checks other places.
     """
     from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
@@ -117,7 +117,7 @@ def _see_that_there_is(place: str) -> None:
 
 
 def _told(tables: Tables, sought: Sought) -> Printout:
-    """What became of the messages that are sought."""
+    """Return the histories of the sought messages."""
     from mqproto.captures.pipeline.report.gather import find
     from mqproto.captures.pipeline.report.summary import story, story_as_json
     from mqproto.simulator.base.screen import working
@@ -229,19 +229,19 @@ def _listed(tables: Tables) -> Printout:
 
 
 def _aligned(rows: list[list[str]]) -> Iterator[str]:
-    """Lines of which the columns begin one below the other."""
+    """Yield lines with aligned columns."""
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(f"{text:<{width}}" for text, width in zip(row, wide, strict=True)).rstrip()
 
 
 def _shown(value: Any) -> str:
-    """A value for people, on one line."""
+    """Return a value for people, on one line."""
     return "" if value is None else str(value).replace("\n", " ")
 
 
 def _plain(value: Any) -> Any:
-    """A value for programs."""
+    """Return a value for programs."""
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

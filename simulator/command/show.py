@@ -55,10 +55,10 @@ PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
 
 
 def read_source(source: str) -> list[bytes]:
-    """The bytes that `mqproto decode` was given: on the command line, in a file, or `-` for stdin; see pasted.py.
+    """Return the bytes given to `mqproto decode`: on the command line, in a file, or `-` for stdin; see pasted.py.
 
     Raises:
-        UsageError: neither a file nor bytes.
+        UsageError: the source is neither a file nor bytes.
     """
     if source == "-":
         return read_pasted(sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1), "stdin")
@@ -120,7 +120,7 @@ def evidence(inspection: Inspection, ring: KeyRing) -> Evidence | None:
 
 
 def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> RenderableType:
-    """Return every field with its offset, size, value and bytes; below it what is wrong, and what keys prove."""
+    """Return every field with its offset, size, value and bytes; below it the faults, and the proofs by keys."""
     findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
     contents = [
         escape(f"{name} {shown(json.dumps(what, ensure_ascii=False), SHOWN_CONTENTS)}")
@@ -136,7 +136,7 @@ def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = No
 
 
 def _contents(inspection: Inspection, evidence: Evidence | None) -> dict[str, Any]:
-    """What body and extension say, if the packet is whole and a message; a body that stays encrypted, nothing."""
+    """Return the contents of body and extension in a whole message; a body that stays encrypted has none."""
     packet = inspection.packet
     if not isinstance(packet, UserMessage):
         return {}
@@ -150,7 +150,7 @@ def _contents(inspection: Inspection, evidence: Evidence | None) -> dict[str, An
 
 
 def fields_table(inspection: Inspection) -> Table:
-    """Every field with its offset, size, value and bytes."""
+    """Return a table of every field with its offset, size, value and bytes."""
     table = Table(box=None, pad_edge=False)
     for heading, justify in (
         ("byte", "right"),
@@ -168,7 +168,7 @@ def fields_table(inspection: Inspection) -> Table:
 
 
 def as_json(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> dict[str, Any]:
-    """The same for programs: values as numbers and text, bytes as hex; offsets of fields count from its first byte."""
+    """Return this for programs: values as numbers and text, bytes as hex; offsets count from the packet's start."""
     return {
         "kind": _kind(inspection),
         "offset": at,
@@ -200,7 +200,7 @@ def as_json(inspection: Inspection, at: int = 0, evidence: Evidence | None = Non
 
 
 def _proved(evidence: Evidence) -> dict[str, Any]:
-    """What keys say, by the names that rows have for it."""
+    """Return the evidence from keys, by the names that rows have for it."""
     said = evidence._asdict()
     plain = said.pop("plain")
     return said | {"plain_body": None if plain is None else plain.hex()}
@@ -233,7 +233,7 @@ def _words(field: SeenField) -> str:
 
 
 def _set_bits(record: type, word: int) -> Iterator[str]:
-    """The names of the bits that are set in a flag word, as the record names them."""
+    """Yield the names of the bits that are set in a flag word, as the record names them."""
     for name, bits in vars(record).items():
         if isinstance(bits, Bit) and word & bits.mask:
             yield name
@@ -242,7 +242,7 @@ def _set_bits(record: type, word: int) -> Iterator[str]:
 
 
 def _printable(data: bytes) -> str:
-    """Bytes as a hex dump's right column shows them; nothing where no byte is a letter."""
+    """Return bytes as in a hex dump's right column; empty if no byte is a letter."""
     if not any(32 < byte < 127 for byte in data):
         return ""
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)

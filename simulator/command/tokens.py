@@ -152,7 +152,7 @@ def _table(name: str, holder: TokenHolder) -> str:
 
 
 def _without(text: str, name: str) -> str:
-    """A file without a table; what stands between that and the next one, such as a comment, stays."""
+    """Return the text of a file without one table; anything between it and the next one, such as a comment, stays."""
     return re.sub(
         rf"^\[{re.escape(name)}\][^\n]*\n(?:[a-z0-9]+ *=[^\n]*\n?)*\n?", "", text, count=1, flags=re.MULTILINE
     )
@@ -160,10 +160,10 @@ def _without(text: str, name: str) -> str:
 
 @contextmanager
 def _changing(file: Path, *, is_new: bool) -> Iterator[list[str]]:
-    """The text of a file, to be changed: on disk as a whole or not at all, and by one process at a time.
+    """Yield the text of a file for changing: all of it is written or nothing, and by one process at a time.
 
     Raises:
-        UsageError: it cannot be read or written, or others can read it.
+        UsageError: the file cannot be read or written, or others can read it.
     """
     from mqproto.simulator.edges.secretfile import read_secret
 

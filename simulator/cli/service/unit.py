@@ -19,7 +19,7 @@ DIRECTORY: Final = "mqproto"
 class Kind(NamedTuple):
     """A command that runs as a service.
 
-    what: in words. ready_in: how long it may take to be ready. after: what is started before it.
+    what: the program in words. ready_in: how long it may take to be ready. after: the units to start before it.
     """
 
     what: str
@@ -69,8 +69,8 @@ HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 class Service(NamedTuple):
     """The program to run.
 
-    kind: one of KINDS. config: its settings. program: the path of mqproto. topology: of which its settings are; empty
-    if they do not say.
+    kind: one of KINDS. config: its settings. program: the path of mqproto. topology: the topology in its settings,
+    empty if they name none.
     """
 
     kind: str
@@ -85,7 +85,7 @@ class Service(NamedTuple):
         return "-".join(filter(None, ("mqproto", self.kind, self.config.name)))
 
     def hidden(self) -> list[str]:
-        """Its files that the unit would not find, links followed."""
+        """The program's files that the unit could not see, with links followed."""
         files = {self.program, os.path.realpath(sys.executable), str(self.config.path)}
         return sorted(
             file for file in files if any(Path(os.path.realpath(file)).is_relative_to(one) for one in HIDDEN)
@@ -139,7 +139,7 @@ WantedBy=multi-user.target
 
 
 def _escaped(part: str) -> str:
-    """A word of a command line as systemd reads it.  man 5 systemd.service, COMMAND LINES"""
+    """Return a word of a command line as systemd reads it.  man 5 systemd.service, COMMAND LINES"""
     part = part.replace("%", "%%").replace("$", "$$")
     if not part or any(letter in part for letter in " \t'\"\\;"):
         part = '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'
