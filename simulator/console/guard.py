@@ -1,6 +1,6 @@
 """Checks permissions before anything is done: only programs and pages of this machine with a token.
 
-The page itself is for everybody who reaches it, and contains no data. Every request needs a token in a header, which
+The page itself is for everybody who reaches it, and contains no data. Other requests need a token in a header, which
 no other page can set: so there are no cookies, and nothing that a browser would send by itself. A request to a foreign
 name that points at this machine is refused, whichever token it has (DNS rebinding).
 """

@@ -25,7 +25,7 @@ LONGEST_SLUG: Final = 48
 class FuzzFinding:
     """One fault of a parser or a peer.
 
-    group: what kind of fault, and where; two findings of one group are one fault.
+    group: the kind of fault, and its place; two findings of one group are one fault.
     detail: what was seen, in one line.
     data: the bytes that show it; several packets stand one after the other.
     how: everything needed to repeat it, and to understand it: words, numbers, and lists of them. "fuzz" names the

@@ -1,4 +1,4 @@
-"""`mqproto replay`: its options, and what it does."""
+"""`mqproto replay`: its options, and the command itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides who plays: the captured queue manager, a new one, or a named one; and what replaces the others."""
+"""Decides our queue manager: the captured one, a new one, or a named one; and the replacements of the others."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Performance:
     Args:
         waits: whether each message waits until the peer has sent as many messages as before it in the capture.
 
-    live: what the peer says about each message. unmet: the messages whose captured answers have not all come yet.
+    live: the peer's answers to each message. unmet: the messages whose captured answers have not all come yet.
     progress_s: when there was last any progress. heard_s: when the peer last said anything.
     """
 

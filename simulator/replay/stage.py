@@ -206,7 +206,7 @@ async def play_listening(
 
 
 async def _greeting(stream: trio.SocketStream, timeout_s: float) -> bytes:
-    """Return what a client says first, up to the end of its first packet, or until it stops."""
+    """Return the first bytes from a client, up to the end of its first packet, or until it stops."""
     data, buffer = b"", PacketBuffer()
     with trio.move_on_after(timeout_s), suppress(trio.BrokenResourceError, WireFormatError):
         while chunk := bytes(await stream.receive_some(READ_BYTES)):

@@ -51,7 +51,7 @@ RATES: Final = {"orders": 200, "notes": 40}
 SLOWER_WITH_KEYS: Final = 2
 """The rates are divided by this: signing, encrypting, opening and resending take time."""
 CATCH_UP_S: Final = 60.0
-"""Once all messages are due, a sender that was down may accept none for this long; the rest is then not sent."""
+"""Once all messages are due, a sender that accepts none for this long is asked to send no more."""
 SETTLE_S: Final = 60.0
 """After the last kill, this long may pass without an arrival while something is owed or still stored."""
 BITS: Final = 2_048
@@ -79,7 +79,7 @@ async def run_crash(
         keys: whether all messages are encrypted and signed, and keys are replaced while nodes are killed.
         directory: the stores go into a new folder in it, on the disk to test; by default among the temporary
             files.
-        topology: whose nodes are killed, by default those of three-node; it must have `sender`, and `destination`
+        topology: the nodes to kill, by default those of three-node; it must have `sender`, and `destination`
             with the queues `orders`, which takes transactions, and `notes`.
 
     Raises:

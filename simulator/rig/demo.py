@@ -1,7 +1,7 @@
 """`mqproto demo`: sends traffic through three queue managers while everything breaks that can.
 
 The nodes are processes with their own disks; the links between them are proxies that can be cut and stalled, and that
-record their traffic. topology/shipped/demo.toml says what breaks when. The traffic is spread over the time of the
+record their traffic. topology/shipped/demo.toml has the plan of faults. The traffic is spread over the time of the
 faults, so messages flow during each of them. At the end the two ends are compared, and the capture is read.
 """
 

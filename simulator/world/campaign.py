@@ -1,4 +1,4 @@
-"""Runs many seeds on all cores: each process takes a few at a time, and reports what it found."""
+"""Runs many seeds on all cores: each process takes a few at a time, and reports its findings."""
 
 from __future__ import annotations
 

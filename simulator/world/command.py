@@ -1,4 +1,4 @@
-"""`mqproto simulate`: runs worlds from seeds, one or many, and prints what they showed."""
+"""`mqproto simulate`: runs worlds from seeds, one or many, and prints their results."""
 
 from __future__ import annotations
 

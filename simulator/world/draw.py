@@ -1,4 +1,4 @@
-"""Draws a scenario from a seed: the nodes, what they send, which kinds of faults there are, and how strong.
+"""Draws a scenario from a seed: the nodes, their messages, and the kinds and strength of faults.
 
 Each subject has its own dice, so one more draw for one subject leaves the others as they were. Only whole numbers are
 drawn, so no machine's arithmetic matters.

@@ -1,4 +1,4 @@
-"""Reports for people: what many worlds have exercised, and what happens in one."""
+"""Reports for people: the totals of many worlds, and the events of one."""
 
 from __future__ import annotations
 

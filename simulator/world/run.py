@@ -36,7 +36,7 @@ CALM_MS: Final = 600_000
 """The longest calm; it ends as soon as nobody owes anything.
 
 99 in 100 honest worlds need one minute, and the slowest in a thousand needs four. They have to detect dead
-sessions, a minute for each, and then resend what is lost again at the longest timeout, also one minute.
+sessions, a minute for each, and then resend lost messages at the longest timeout, also one minute.
 """
 CALM_STEP_MS: Final = 2_000
 ROOMY_AFTER_MS: Final = 5_000
@@ -55,7 +55,7 @@ FOLLOWING_OF_ONE: Final = 1_000
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
-"""How much larger a message has to be so its packet is larger, whatever its kind."""
+"""By how much a message must be larger for its packet to be larger, whatever its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def _call_again(world: World, left: int) -> None:
 
 
 def _follow(world: World, fault: Fault, left: int) -> None:
-    """Send the next message from where the refused one lies, because by another route it would not pass there.
+    """Send the next message from the node that has the refused one: by another route it might not pass that node.
 
     If all of them are in a sequence other than the refused message's, they wait for it, and nothing passes that would
     show what is wrong. So eventually an operator mends the node.

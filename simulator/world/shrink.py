@@ -1,4 +1,4 @@
-"""Finds a smaller world that still breaks what a larger one broke.
+"""Finds a smaller world that still breaks the invariant of a larger one.
 
 Only the scenario shrinks, never the dice: nodes, messages, faults, consumers and settings are left out, and then
 numbers are made smaller, as long as the same invariant breaks.
@@ -56,7 +56,7 @@ def _connected(step: Callable[[Scenario], Iterator[Scenario]], scenario: Scenari
 
 
 def _is_connected(scenario: Scenario) -> bool:
-    """Whether each message has a route; without one, it would be no breach not to deliver it."""
+    """Whether each message has a route; without one, a missing message would not be a breach."""
     cut = {fault.where for fault in scenario.faults if fault.kind == "cut"}
     steps = steps_between(scenario.nodes, [link for link in scenario.links if link.name not in cut])
     return all(

@@ -2,7 +2,7 @@
 
     mqproto simulate --seeds 200 --captures FOLDER
 
-writes `seed-7.pcapng` and `seed-7.json` for each world. Readers of captures say what they saw; the world knows.
+writes `seed-7.pcapng` and `seed-7.json` for each world. Readers of captures report what they saw; the world knows all.
 """
 
 from __future__ import annotations

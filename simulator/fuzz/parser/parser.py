@@ -239,7 +239,7 @@ class Fuzzer:
         self._corpus: list[bytes] = []
 
     def run(self, show: Callable[[Report], None]) -> None:
-        """Try packets until the time is over or there have been enough."""
+        """Try packets until the time is over or the wanted number of packets is reached."""
         try:
             self._began_s, self._began_cpu_s = time.monotonic(), cpu_s()
             self.report.memory_before_mb = most_memory_mb()

@@ -39,7 +39,7 @@ class Program:
         command: in shell syntax, but no shell runs it.
         limit_s: wall-clock time for each process, and so for a whole block.
         loop: it reads one packet after another, each after its length (4 bytes, little-endian), and ends with status
-            0 when there are no more. It may answer each with a byte: 0 if it accepts it, else another one.
+            0 when there are no more. It may answer each with a byte: 0 to accept it, otherwise another.
 
     Raises:
         UsageError: there is no such program.

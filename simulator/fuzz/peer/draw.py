@@ -21,7 +21,7 @@ AIMED_EVERY: Final = 3
 MUTATED_SHARE: Final = 0.6
 """The share of the others that have a packet mutated at random; the rest are out of turn."""
 STRANGERS_SHARE: Final = 0.1
-"""The share of these from strangers who say much, or slowly: such a case takes as long as a hundred others."""
+"""The share of out-of-turn cases from strangers who say much, or slowly: each takes as long as a hundred others."""
 LIES: Final = ("length", "limit", "flags")
 """The classes of mutations that break parsers most often."""
 

@@ -47,7 +47,7 @@ def _acknowledges(talk: Talk) -> str:
 
 
 def _odd_parameters(talk: Talk) -> str:
-    """ConnectionParameters at the ends of what they may say, then messages.  [MS-MQQB] 2.2.2.1"""
+    """ConnectionParameters with extreme values, then messages.  [MS-MQQB] 2.2.2.1"""
     window = talk.dice.choice((0, 1, 0x7FFF, 0x8000, 0xFFFF))
     ack_ms, recoverable_ms = talk.dice.choice((20_000, 120_000)), talk.dice.choice((500, 120_000))
     packet = ConnectionParameters(

@@ -24,7 +24,7 @@ FAR: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, kw_only=True)
 class Speaker(ABC):
-    """The speaker of forgeries, and whom it speaks to.
+    """The speaker of forgeries, and its target.
 
     caller: the queue manager that it presented.
     name: the queue manager in whose name it speaks.
@@ -61,7 +61,7 @@ class Speaker(ABC):
 
     @abstractmethod
     def sent(self, manager: Guid) -> Iterable[LastSent]:
-        """Return what a queue manager sent last, in each of its sequences."""
+        """Return the last message that a queue manager sent, in each of its sequences."""
 
     def message(self, source: Guid, queue: int | str, message_id: int, **changes: Any) -> UserMessage:
         """Return a message to a queue of `target`."""
@@ -127,7 +127,7 @@ def confirms_receipt(speaker: Speaker) -> Iterable[Packet]:
 
 
 def says_that_it_went_too_far(speaker: Speaker) -> Iterable[Packet]:
-    """Send the FinalAck that any queue manager on the route may send, for what was sent last."""
+    """Send the FinalAck that any queue manager on the route may send, for the target's last messages."""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent, MessageClass.NACK_HOP_COUNT_EXCEEDED)
 

@@ -60,7 +60,7 @@ class Guessing(Speaker):
         return self.talk.dice.choice(ENDS)
 
     def sent(self, manager: Guid) -> Iterable[LastSent]:
-        """Guess. By KB 830639 an OrderAck for an unknown sequence once corrupted the list of pending messages."""
+        """Return guesses. By KB 830639, an OrderAck for an unknown sequence once corrupted the pending messages."""
         choice = self.talk.dice.choice
         for _ in range(self.talk.count(1, 4, many=32)):
             identifier = TxSequenceId(time_stamp=choice(STAMPS), ordinal=choice(ORDINALS))

@@ -86,7 +86,7 @@ def _second_proposal(talk: Talk) -> str:
 
 
 def _acknowledges_nothing(talk: Talk) -> str:
-    """SessionAcks for what was never sent, and back again.  [MS-MQQB] 3.1.5.5.1, 3.1.5.5.3"""
+    """SessionAcks for messages that were never sent, and back again.  [MS-MQQB] 3.1.5.5.1, 3.1.5.5.3"""
     talk.greet()
     packets = []
     for _ in range(talk.count(1, 3, many=64)):
@@ -214,7 +214,7 @@ def _held(talk: Talk) -> str:
 
 
 def _half_open(talk: Talk) -> str:
-    """Connections that say nothing, a part of EstablishConnection or a handshake, and stay."""
+    """Connections that stay open after they said nothing, a part of EstablishConnection, or a whole handshake."""
     count, request = talk.count(12, 24, many=HALF_OPEN), connection_request()
     for connection in range(count):
         size = talk.dice.choice((0, 1, 15, 16, 300, len(request) - 1, len(request), None))

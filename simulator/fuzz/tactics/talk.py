@@ -140,7 +140,7 @@ class Talk:
         self.say(b"".join(said), f"{len(said)} {note}", connection)
 
     def flood(self, packets: Iterable[bytes], note: str) -> str:
-        """Do the handshake, send a burst and wait for what is owed; return the count and kind of packets in words."""
+        """Do the handshake, send a burst and wait for owed answers; return the count and kind of packets in words."""
         self.greet(glued=True)
         self.burst(packets, note)
         self.wait()
@@ -184,7 +184,7 @@ class Talk:
             self.act(Act.WATCH)
 
     def wait(self, connection: int = 0) -> None:
-        """Wait for what the peer owes."""
+        """Wait for the answers that the peer owes."""
         self.act(Act.AWAIT, connection)
 
     # Making the case

@@ -55,7 +55,7 @@ class EdgeLedger:
         error queue is emptied.
     letters: the dead letters at the first node, if messages may end as such; None if they may not.
     is_heard: whether a gateway has answered, so an audit knows the messages.
-    is_honest: whether the consumer has processed what it has accepted, and nothing else.
+    is_honest: whether the consumer has processed exactly the messages that it has accepted.
     """
 
     messages: list[Outgoing]
@@ -118,7 +118,7 @@ class EdgeLedger:
                 yield f"{key} is {ends[key]}, and the audit says {end}"
 
     def _unaccounted(self, letters: set[str]) -> Iterator[str]:
-        """Yield accepted messages that are not where the audit says, or not at an end."""
+        """Yield accepted messages that are not where the audit says, or that have not ended."""
         given_up = {failed.key for failed in self.failed}
         for key, message in self.handover.accepted.items():
             end = self.audited.get(message, End.UNACCOUNTED)

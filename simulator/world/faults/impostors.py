@@ -84,7 +84,7 @@ class Impostor:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowing(Speaker):
-    """What an impostor knows: everything in the ledger, and the numbers of the node whose name it uses."""
+    """The knowledge of an impostor: everything in the ledger, and the numbers of the node whose name it uses."""
 
     world: World
     node: str

@@ -1,6 +1,6 @@
 """Queue managers that read the specification differently, as the text allows.
 
-An OrderAck names what it acknowledges by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17, the
+An OrderAck names its message by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17, the
 first is the sequence in which the acknowledging queue manager itself sends; by 3.1.1.6.2 it is the number. Such a node
 does so in all its lives, and now and then repeats an OrderAck late.
 """

@@ -125,8 +125,8 @@ def _forge(node: LinkedNode, message: Message, is_final: bool) -> None:
 def sparse(world: World, fault: Fault) -> bool:
     """For a while the node acknowledges as another implementation may: late, with holes, and OrderAcks twice.
 
-    It does not save some recoverable messages, and says so: their flags are not set. Its neighbours resend what it has
-    not saved by the end, because then its connections break.
+    It does not save some recoverable messages, and says so: their flags are not set. At the end its connections break,
+    so its neighbours resend messages that it has not saved.
     """
     node = world.nodes[fault.where]
     if node.core is None:

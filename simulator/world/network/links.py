@@ -80,7 +80,7 @@ class Caller(Host, Protocol):
 
 
 class End:
-    """One end of a connection: its host, and what has gone through it."""
+    """One end of a connection: its host, and the counts of its traffic."""
 
     __slots__ = (
         "acked",

@@ -28,7 +28,7 @@ PORTS: Final = 65_536 - FIRST_PORT
 
 
 class Sniffer:
-    """Writes what crosses the links of one world to a pcapng file.
+    """Writes the frames that cross the links of one world to a pcapng file.
 
     The nodes are at 127.0.0.1, 127.0.0.2 and so on, in the order of the scenario, and strangers come after them.
 
@@ -87,7 +87,7 @@ class Sniffer:
         self._recorder.write(list(frames), comment)
 
     def close(self) -> None:
-        """Write what is still in memory.
+        """Write the frames that are still in memory.
 
         Raises:
             OSError: the file could not take everything.

@@ -29,7 +29,7 @@ class Application:
         """Whether it has gone away until its queue exists again."""
 
     def leave(self) -> None:
-        """Give back what it holds, and ask no more, because its queue will be deleted."""
+        """Give back its messages, and ask for no more, because its queue will be deleted."""
         core, self._has_left = self._node.running, True
         core.abandon(self.number, self.consumer.queue, self._node.moment())
         holding, self._holding = self._holding, []

@@ -1,4 +1,4 @@
-"""The files of one simulated node: flushed data lasts, and dice decide what a crash leaves of the rest.
+"""The files of one simulated node: flushed data lasts, and dice decide which other data survive a crash.
 
 When a process is killed, its system lives on, so everything written is there except the write in which it died. When
 the power goes, each unflushed sector of 512 bytes may be old or new; a file name may have come or gone, or not, until
@@ -247,7 +247,7 @@ class SimulatedFiles:
     Attributes:
         room_bytes: how much the files of the log may take; None for a disk that never fills up.
         holds_flush: whether a flush takes time: it is done at `release`, or with the next step.
-        death: how the process has ended; then `crash` has to be called.
+        death: how the process has ended; then the caller must call `crash`.
         trouble: why the disk last refused something: FULL or DISK_FAILS; empty if it has not since this was cleared.
     """
 
@@ -429,7 +429,7 @@ class SimulatedFiles:
         return True
 
     def release(self) -> None:
-        """Finish the current flush, and do what waited for it."""
+        """Finish the current flush, and make the writes that waited for it."""
         if self._flushing is not None:
             self._flushing.is_flushed()
             self._flushing = None
@@ -533,7 +533,7 @@ class SimulatedFiles:
         return name.startswith(f"{self._tables_name}-")
 
     def leave(self) -> None:
-        """Free SQLite's memory: the world is over, and nobody asks what is left."""
+        """Free SQLite's memory: the world is over, and its files are not needed any more."""
         db, self._db = self._db, None
         if db is not None:
             sqlite3.Connection.close(db)

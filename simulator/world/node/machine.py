@@ -113,7 +113,7 @@ class Machine:
         self._world = world
         self._life_dice = chance(scenario.seed, "life", name)
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
-        """A copy of its store, what was in it, and which queues operators had left."""
+        """A copy of its store, the contents of that, and the queues that operators had left."""
         self._undecided: Flushing | None = None
         """The batch that was being committed when its process ended: the disk has it or not, and nobody was told."""
 
@@ -186,7 +186,7 @@ class Machine:
         return False
 
     def _see_what_was_kept(self, store: Store) -> None:
-        """Find out whether the batch that was being committed when it ended is on its disk."""
+        """Find out whether the disk has the batch that was being committed when the process ended."""
         undecided, self._undecided = self._undecided, None
         if undecided is None:
             return
@@ -240,7 +240,7 @@ class Machine:
         self.crash(kept=True, told=not power_lost)
 
     def answer_at_rest(self) -> None:
-        """Answer an operator who asks when nothing happens any more."""
+        """Answer an operator's question when the node is at rest."""
         if self._lifetime is not None and self._lifetime.flushing is None:
             self.people.answer()
 

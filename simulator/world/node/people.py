@@ -23,15 +23,15 @@ from mqproto.turn.effects import Batch, Delivery, QueueKind
 LETTERS: Final = 1_000
 """How many dead letters an operator resends at a time."""
 MADE_AGAIN_MS: Final = 100
-"""How often to try to make a deleted queue again that is not empty yet."""
+"""How often to try to make a deleted queue again while it is not empty."""
 
 
 @dataclass(slots=True)
 class Doings:
     """The actions of applications and operators since the last batch.
 
-    submissions: what applications sent.
-    receipts: what applications receive for good when it is on disk.
+    submissions: the messages that applications sent.
+    receipts: the messages that applications receive for good when this is on disk.
     orders: the queues that operators made (True) or deleted.
     """
 
@@ -67,7 +67,7 @@ class People:
         """Whether its operators put everything in order."""
         self._waiting: list[tuple[Burst, int]] = []
         self._answered: list[Message] = []
-        """Messages that applications have sent. They are told of acceptance when the batch is carried out."""
+        """Messages that applications have sent. Their acceptance is reported when the batch is carried out."""
         self._handed: list[list[Message]] = []
         """The messages of each delivery of that batch."""
 
@@ -92,7 +92,7 @@ class People:
             self.submit(burst, number)
 
     def forget(self) -> None:
-        """Forget what a node that has just crashed had not committed."""
+        """Forget the actions that a node had not committed when it crashed."""
         self.is_asked = False
         self._node.ledger.forgotten(self.take().submissions)
 
@@ -235,7 +235,7 @@ class People:
         self.is_asked = True
 
     def answer(self) -> None:
-        """Check the answer to an operator who asks."""
+        """Check the answer to an operator's question."""
         self.is_asked = False
         node, ledger = self._node, self._node.ledger
         ledger.tally["an operator was answered"] += 1

@@ -1,1 +1,1 @@
-"""Records what has happened in a world, and checks what must hold in every world."""
+"""Records the events of a world, and checks the invariants of every world."""

@@ -156,7 +156,7 @@ def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
 
     Taken literally, a session is opened for them. By our reading of [MS-MQQB] 3.1.7.17, a stranger cannot make a node
     call others, and they leave over the next session that it opens. A stranger that waits for an acknowledgment still
-    has the message: it sends again what had no OrderAck (3.1.6.5), and calls for that.
+    has the message: it sends messages without an OrderAck again (3.1.6.5), and calls for that.
     """
     source = name.removesuffix(ORDER_SUFFIX)
     if not ledger.unmet or source == name:

@@ -52,7 +52,7 @@ def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
 def was_let_go(ledger: Ledger, packet: bytes) -> bool:
     """Whether a message held behind a gap is over at its source; the next message of its sequence will move it on.
 
-    Its source let go of it, or was told that there was no such queue, and a late copy came when there was one again.
+    Its source let go of it, or was told that there was no such queue, and a late copy came when the queue was back.
     """
     message = ledger.messages.get(identity_of(packet))
     return message is not None and (

@@ -248,7 +248,7 @@ def intermediates_keep_no_sequences(node: WatchedNode, writes: Writes) -> str | 
 def final_acks_tell_the_truth(
     ledger: Ledger, node: WatchedNode, message: Message, message_class: int
 ) -> str | None:
-    """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2
+    """A FinalAck says that an application has a message for good, or why no application ever will.  [MS-MQQB] 3.1.7.2.2
 
     From a node on the way, it says that a copy ended there. The node cannot know about other copies, which may have
     arrived: the source's decision is checked when it is a dead letter, and when all is at rest.
@@ -285,7 +285,7 @@ def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> 
 def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mapping[str, int]) -> str | None:
     """A message is refused for a queue's quota only if the queue was full enough at some time in this batch.
 
-    fresh: how many bytes the batch puts into each queue; what it removes is still on the disk.
+    fresh: how many bytes the batch puts into each queue; messages that it removes are still on the disk.
     """
     for queue in node.queues:
         if queue.identifier == message.kind.queue and queue.quota_bytes is not None:
@@ -457,7 +457,7 @@ def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | 
 def gaps_are_bridged(
     ledger: Ledger, node: WatchedNode, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
 ) -> str | None:
-    """A message names the previous one that its destination gets, and skips none that this may still get.  3.1.7.1.3
+    """A message names the previous one that its destination gets, and skips none that may still arrive.  3.1.7.1.3
 
     passed: the messages of its sequence between the named previous one and itself.
     named: the previous message, None for the first of a sequence.

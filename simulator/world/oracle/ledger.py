@@ -1,4 +1,4 @@
-"""Records what was promised and what has happened, as an observer of every disk and every wire knows it.
+"""Records promises and events, as an observer of every disk and every wire knows them.
 
 The ledger never asks a core. It learns about a message when an application sends it, about its acceptance, arrival and
 end when they are flushed, and about acknowledgments when they leave. The oracle tells it, and compares.
@@ -237,7 +237,7 @@ class Ledger:
             self.tally[f"core {name}"] += figure
 
     def crashed(self, node: WatchedNode) -> None:
-        """Record that a node no longer knows what it has handed out."""
+        """Record that a node no longer knows which messages it has handed out."""
         self.look(node)
         for message in self.messages.values():
             if message.is_out and message.burst.target == node.name:
@@ -245,7 +245,7 @@ class Ledger:
                 self.waits(message)
 
     def waits(self, message: Message) -> None:
-        """Record that a message can be handed out, if it is still in its queue; express ones may not be."""
+        """Record that a message can be handed out, if it is still in its queue; an express message may be gone."""
         if (
             message.arrivals
             and not (message.is_unsure or message.was_hurt)

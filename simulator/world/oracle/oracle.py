@@ -1,4 +1,4 @@
-"""Watches every disk and every wire of a world: writes what happens into the ledger, and reports what must not happen.
+"""Watches every disk and every wire of a world: writes events into the ledger, and reports broken invariants.
 
 Each invariant is checked at the moment when it could break.
 """
@@ -53,7 +53,7 @@ class Oracle:
     """Checks that a world is as it must be.
 
     Args:
-        ledger: what has happened.
+        ledger: the record of events.
         breach: called with the name of an invariant and what broke it.
     """
 
@@ -291,7 +291,7 @@ class Oracle:
     # Applications receive
 
     def handed_out(self, node: WatchedNode, delivery: Delivery) -> list[Message]:
-        """Take what a consumer will be given; return the messages that applications sent."""
+        """Take the messages that a consumer will be given; return those that applications sent."""
         deliveries = [each for each in delivery.messages if not self.ledger.is_strangers(each.packet)]
         handed = [(self.ledger.message_in(received.packet), received.packet) for received in deliveries]
         self.holds(invariants.handed_out_as_it_was_sent, node, handed)

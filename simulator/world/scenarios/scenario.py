@@ -31,7 +31,7 @@ START_UTC_S: Final = 1_700_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
-    """Two nodes that can connect to each other; what they send takes `latency_ms`, and up to `jitter_ms` more."""
+    """Two nodes that can connect to each other; their data takes `latency_ms`, and up to `jitter_ms` more."""
 
     one: str
     other: str

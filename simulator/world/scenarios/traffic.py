@@ -1,4 +1,4 @@
-"""The kinds of messages that applications send, and what is promised for each.
+"""The kinds of messages that applications send, and the promises for each.
 
 A kind is a row of `KINDS`. To add a kind, add a row; simulator/world/draw.py says how often it is drawn.
 """

@@ -50,7 +50,7 @@ async def received_from_a_plain_queue(system: System, way: str) -> None:
 
 
 async def told_elsewhere(system: System, way: str) -> None:
-    """The producer has an administration queue of its own, which is told."""
+    """The producer's own administration queue gets the acknowledgment."""
     message = await system.post(way, way, way, headers={"MQ-Admin-Queue": f"destination%5C{TOLD}"})
     await system.receive(way)
 
