@@ -1,4 +1,4 @@
-"""A private log file that rotates by size: NAME.log, with the older NAME.log.1 to NAME.log.4."""
+"""A private log file that rotates by size: NAME.log, with the older files NAME.log.1 to NAME.log.4."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LogFile(io.TextIOBase):
         self._limit_bytes = limit_bytes
         self._lost = 0
         self._torn = b""
-        """The newline that ends a line which was written only in part; usually empty."""
+        """The newline that ends a partly written line; usually empty."""
         self._file = self._open()
         self._rotates = is_regular(self._file)
 
@@ -129,7 +129,7 @@ class LogFile(io.TextIOBase):
         """Flush the written lines to disk.
 
         Raises:
-            OSError: they could not be flushed.
+            OSError: the lines could not be flushed.
         """
         if self._file is not None:
             os.fsync(self._file)

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 
 PROC: Final = Path("/proc")
 SCHEDULED: Final = 2
-"""In the number of a process's clock, selects user and system time as the scheduler counts them."""
+"""Part of the number of a process's clock: selects user and system time as counted by the scheduler."""
 RESET_PEAK: Final = "5"
 """Written to /proc/PID/clear_refs, this resets the peak to the current resident size.  man 5 proc"""
 
 
 class Memory(NamedTuple):
-    """Resident memory of a process, current and peak; None where the kernel does not say."""
+    """Resident memory of a process, current and peak; None if the kernel does not report it."""
 
     resident_bytes: int | None
     peak_bytes: int | None
@@ -39,7 +39,7 @@ def memory_in(status: str) -> Memory:
 
 
 def cpu_s_of(pid: int) -> float | None:
-    """Return a process's user and system time, without its children; None where the kernel does not say.
+    """Return a process's user and system time, without its children; None if the kernel does not report it.
 
     On Linux this is exact to the microsecond: each process has a clock (man 3 clock_getcpuclockid).
     """

@@ -31,7 +31,7 @@ class Recorder:
 
     Args:
         file: stays open; the caller closes it after `close`.
-        comment: about the whole capture: which topology, which seed.
+        comment: a comment on the whole capture, with topology and seed.
         interface: the name of the interface in Wireshark.
         clock: nanoseconds since 1970. The default starts at the wall clock and never goes back.
         segment_bytes: the most payload in one frame.
@@ -125,16 +125,16 @@ class RecordedConnection:
         recorder.write(conversation.open())
 
     def sent(self, sender: Side, data: bytes) -> None:
-        """`data` was handed to the other side."""
+        """Record that `data` was handed to the other side."""
         self._recorder.write(self._conversation.send(sender, data))
 
     def finished(self, sender: Side) -> None:
-        """`sender` will send no more."""
+        """Record that `sender` will send no more."""
         self._recorder.write(self._conversation.finish(sender))
         self._recorder.flush()
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """The connection was broken off by `senders`; both are named when something between them did it."""
+        """Record that `senders` broke off the connection; both are named if something between them did."""
         for sender in senders:
             self._recorder.write(self._conversation.reset(sender), comment)
         self._recorder.flush()

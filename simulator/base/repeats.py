@@ -1,6 +1,6 @@
 """Counts repeated log lines and reports the count at growing intervals.
 
-A neighbour that is down is called five times a second, and each call fails in the same way. A peer that can make us
+We call a neighbour that is down five times a second, and each call fails in the same way. A peer that can make us
 write one line can make us write many that differ a little: beyond a limit they all count as one.
 """
 
@@ -17,7 +17,7 @@ LONGEST_S: Final = 3_600.0
 QUIET_S: Final = 60.0
 """After this long without a repeat, a series is over: the next such line is written at once."""
 LIMIT: Final = 1_000
-"""How many kinds of lines are watched."""
+"""How many kinds of lines to watch."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
 """How many different lines of one name are told apart, for one peer and for all; further ones are only counted

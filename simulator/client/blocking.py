@@ -80,7 +80,7 @@ class BlockingClient(PortalClient):
         chosen: Iterable[MessageId] | None = None,
         fence: int = 0,
     ) -> Iterator[Taken]:
-        """As `Client.transaction`."""
+        """Do the same as `Client.transaction`."""
         block = self._client.transaction(queue, limit, timeout_s, chosen=chosen, fence=fence)
         with held(self._portal, block) as taken:
             yield taken
@@ -126,4 +126,4 @@ def _connecting(
 
 
 connect = _connecting(trio_client.connect)
-"""A client of one node, as `mqproto.simulator.client.connect` has it; a thread of its own speaks to the node."""
+"""Yield a client of one node, like `mqproto.simulator.client.connect`; a separate thread talks to the node."""

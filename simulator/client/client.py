@@ -113,12 +113,12 @@ async def connect(
     Args:
         topology: a topology, or a value of `--topology`: a shipped one, a .toml file, or a node alone.
         name: the node's name; not needed for a node alone.
-        directory: the directory of the node's store, if not the usual one.
+        directory: the directory of the node's store, if it is not the usual one.
         journal: a file for requests, which are then carried out once even if this process dies: the next process with
             the same journal first learns their outcomes. See `Client.journal`.
         recalls: write no requests to the journal, but only this client's name: the node keeps the tags of
-            `Client.submit`, and reports the last ones: see `Client.recall`. Forget each tag there before 64 others
-            have followed, because those wait for it.
+            `Client.submit`, and reports the last ones: see `Client.recall`. Forget each tag there before 64 others have
+            followed, because further requests wait for this.
         in_question: with `recalls`, tags whose outcomes an earlier client may not know. If the node has forgotten them,
             the journal has them as in doubt.
         patience_s: how long the node may be away before requests fail.
@@ -127,7 +127,7 @@ async def connect(
         NodeUnreachable: the node does not run, or does not answer.
         TopologyError: there is no such topology or node.
         StoreError: the journal cannot be opened.
-        UsageError: it belongs to a client of another node; the node speaks another version; or no node is named.
+        UsageError: the journal is for another node; the node speaks another version; or no node is named.
     """
     if isinstance(topology, str):
         topology = load(topology, directory)
@@ -167,7 +167,7 @@ async def connect_to(
 
     Args:
         command: the command that starts the node, for the error if it does not run.
-        name: the node's name in errors; by default its socket.
+        name: the node's name in errors; by default the path of its socket.
         journal, recalls, in_question, patience_s: as for `connect`, which also lists the errors.
         again: see `Client.again`.
     """
@@ -191,7 +191,7 @@ async def connect_to(
 
 
 class Taken(list[ReceivedMessage]):
-    """The messages of a transaction, and those to send if it commits."""
+    """The received messages of a transaction, and the messages to send if it commits."""
 
     def __init__(
         self, messages: Iterable[ReceivedMessage], is_held: Callable[[], bool] = lambda: True
@@ -204,7 +204,7 @@ class Taken(list[ReceivedMessage]):
 
     @property
     def is_held(self) -> bool:
-        """Whether it can still commit; if its connection broke, its messages are back where they were."""
+        """Whether it can still commit; if its connection broke, its messages are back in their queue."""
         return self._is_held()
 
     def send(self, destination: str, draft: Draft) -> None:
@@ -242,7 +242,7 @@ class Recall:
             (sent.tag, [MessageId(manager, ordinal) for ordinal in sent.ordinals])
             for sent in exchange.recalled
         ]
-        """What the node had accepted before this client connected, by tag, as far as it remembers."""
+        """The messages that the node accepted before this client connected, by tag, as far as it remembers."""
         self._exchange = exchange
 
     def forget(self, tag: bytes) -> None:
@@ -267,7 +267,7 @@ class Client:
         self.again = again
         """The options with which a proposed command finds the node."""
         self.recall = Recall(exchange, self.manager) if exchange.recalls else None
-        """The node's memory, for a client that was connected with `recalls`."""
+        """The node's memory, if this client was connected with `recalls`."""
         self._exchange = exchange
 
     async def lost(self) -> None:
@@ -295,9 +295,9 @@ class Client:
     async def send_many(self, destination: str, drafts: Iterable[Draft]) -> list[MessageId]:
         """Send messages, in order: all of them transactional or none.
 
-        A long list goes in parts, each accepted completely or not at all; an error says nothing of parts before it.
-        `destination` may name several queues, separated by commas. Each gets a copy of each message with an identifier
-        of its own; those of one message stand together, in the order of the names.
+        A long list goes in parts, each accepted completely or not at all; an error says nothing about earlier parts.
+        `destination` may name several queues, separated by commas. Each queue gets a copy of each message with its own
+        identifier; the copies of a message follow each other, in the order of the names.
         """
         waiting: deque[PendingRequest] = deque()
         ordinals: list[int] = []
@@ -316,7 +316,7 @@ class Client:
         tag.
 
         Raises:
-            UsageError: they are too many or too large for one request, or there is no journal.
+            UsageError: the messages are too many or too large for one request, or there is no journal.
         """
         if self.journal is None:
             raise UsageError("nothing is kept under a tag without a journal: connect with one")
@@ -372,10 +372,10 @@ class Client:
         """Take up to `limit` messages, as soon as there is one; none if `timeout_s` passes first.
 
         They belong to the caller from then on: if the caller fails, they are lost. `transaction` has no such gap, and
-        with a journal neither has this.
+        with a journal this method has none, either.
 
         Args:
-            tag: makes from the messages the tag that the journal is to keep before they leave their queue.
+            tag: returns, from the messages, the tag for the journal to keep before they leave their queue.
         """
         while True:
             lease = await self._receive(control.Receive(queue, limit, timeout_s))
@@ -402,8 +402,8 @@ class Client:
     ) -> AsyncIterator[Taken]:
         """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
 
-        Messages that were rolled back, or whose client went away, return to where they were. `Reject` refuses them for
-        good and ends the block. `Taken.send` sends others together with the commit.
+        Messages that were rolled back, or whose client disconnected, return to their places in the queue. `Reject`
+        refuses them for good and ends the block. `Taken.send` sends others together with the commit.
 
         Args:
             chosen: receive these messages, in the order of the queue; `limit` and `timeout_s` are ignored then.
@@ -411,9 +411,9 @@ class Client:
                 receivers go back first, and they get no more; 0 is for receivers without such an order.
 
         Raises:
-            RolledBack: the connection broke within the block, or a later fence has come: the messages are back where
-                they were.
-            UsageError: the messages to send with the commit cannot be sent; the received ones are back where they were.
+            RolledBack: the connection broke within the block, or a later fence has come: the messages are back in the
+                queue.
+            UsageError: the messages to send with the commit cannot be sent; the received ones are back in the queue.
                 Or a chosen message is not in the node's memory, or another receiver has it.
         """
         names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
@@ -441,7 +441,7 @@ class Client:
         return received(found.packets, found.delivery_counts)
 
     async def queues(self) -> NodeStatus:
-        """Return the status of the node, with what waits in its queues."""
+        """Return the status of the node and of its queues."""
         status: NodeStatus = await self._exchange.ask(Operation.QUEUES, control.Nothing())
         return status
 
@@ -465,15 +465,15 @@ class Client:
         await self._exchange.ask(Operation.SCRUB, control.Nothing())
 
     async def pause(self, queue: str) -> None:
-        """Send nothing more to a queue, or to a node, until `resume`; it stays so over restarts."""
+        """Send nothing more to a queue, or to a node, until `resume`, even across restarts."""
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, True))
 
     async def resume(self, queue: str) -> None:
-        """Go on sending."""
+        """Send to a paused queue or node again."""
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, False))
 
     async def peers(self) -> PeersStatus:
-        """Return the peers that are or were connected, and what they did."""
+        """Return the peers that are or were connected, and their activity."""
         status: PeersStatus = await self._exchange.ask(Operation.PEERS, control.Nothing())
         return status
 
@@ -519,7 +519,7 @@ class Client:
         return blocked
 
     async def purge(self, queue: str) -> int:
-        """Delete all messages in a queue of the node, or in its outgoing queue to another's; return their number.
+        """Delete all messages in a queue of the node, or in its outgoing queue to another node; return their number.
 
         It may take a while until a long queue is empty. Dead letters and acknowledgments follow as requested.
         """

@@ -1,4 +1,4 @@
-"""Properties that HTTP gives a message and MSMQ has no field for: they travel in the message's extension.
+"""Message properties that exist in HTTP but have no field in MSMQ: they travel in the message's extension.
 
     extension    JSON, an object: {"envelope": 1, "content_type": "application/json", "producer_key": "order-17",
                                    "headers": {"traceparent": "00-...", "ce-type": "order"}}
@@ -24,11 +24,11 @@ ENVELOPE_LIMIT_BYTES: Final = 10_240
 ENVELOPE_ROOM_BYTES: Final = 1_024
 """How much room a sender leaves for an envelope without headers beside the body."""
 CONTENT_TYPE_LIMIT: Final = 255
-"""Characters."""
+"""The most characters of a content type."""
 KEY_LIMIT: Final = 320
-"""Characters of the producer's id of a message, after the producer's name if ids are unique only per producer."""
+"""The most characters of a producer's id for a message, with the producer's name before it if needed."""
 KEY_ROOM: Final = 200
-"""Characters of the id that always have room."""
+"""How many characters of the id always have room."""
 ORIGIN_LIMIT: Final = 64
 HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
 """Lower case, because the names of headers are case-insensitive."""
@@ -44,8 +44,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content_type: as the producer wrote it; empty if there was none.
     producer_key: the producer's id of the message, the same in each retry; empty if there was none.
     headers: further headers for the consumer, by names in lower case.
-    confirmed: whether a gateway is told how it ends: its administration queue then concerns nobody else.
-    origin: the gateway's document history, when by its own time the message was taken, and since when it has all ids.
+    confirmed: whether a gateway is told the message's outcome: its administration queue then concerns nobody else.
+    origin: the gateway's document history, its own time when it took the message, and since when it has all ids.
     """
 
     envelope: int | None = None
@@ -76,7 +76,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return data
 
     def room_bytes(self) -> int:
-        """Return how much room it may take beside the body, with its headers and a long id."""
+        """Return the most bytes that the envelope may take beside the body, with its headers and a long id."""
         headers_bytes = len(msgspec.json.encode({"headers": self.headers})) if self.headers else 0
         return ENVELOPE_ROOM_BYTES + 2 * max(0, len(self.producer_key) - KEY_ROOM) + headers_bytes
 
@@ -96,7 +96,7 @@ def envelope_typed(headers: Sequence[str]) -> Envelope:
     """Return an envelope with headers as they are typed, `NAME: VALUE`, including the content type.
 
     Raises:
-        UsageError: one of them cannot travel.
+        UsageError: a header cannot be put into the envelope.
     """
     fields: dict[str, str] = {}
     for header in headers:
@@ -140,8 +140,8 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     queue: where it was, such as `destination\orders`.
     extension: the original's extension, if that was not an envelope.
     correlation: the original's correlation id, 20 bytes; empty if it had none.
-    admin_queue, acknowledgments: the format name of its administration queue, and which acknowledgments; empty and 0
-        for none.
+    admin_queue, acknowledgments: the format name of its administration queue, and the acknowledgments that it asked
+    for; empty and 0 for none.
     """
 
     failure: str

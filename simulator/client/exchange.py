@@ -37,7 +37,7 @@ SILENCE_S: Final = 30.0
 class PendingRequest:
     """A request that has no answer yet.
 
-    volatile: the node forgets that it was carried out when its process ends.
+    volatile: when the node's process ends, it forgets that the request was carried out.
     tag: the journal keeps it beside the operation, with its outcome, until it is told to forget it.
     """
 
@@ -51,12 +51,12 @@ class PendingRequest:
         self.request = 0
         self.identifier: int | None = None
         self.asked_of: int | None = None
-        """The life of the node that it was first sent to."""
+        """The life of the node to which the request was first sent."""
         self.answered = trio.Event()
         self.answer: ControlFrame | None = None
         self.failure: MqprotoError | None = None
         self.connection = 0
-        """The number of the connection that its answer came over."""
+        """The number of the connection that brought its answer."""
 
     def outcome(self) -> Any:
         """Return the answer, once the request is `answered`; errors as for `Exchange.ask`."""
@@ -71,7 +71,7 @@ class Exchange:
 
     Args:
         path: the node's socket.
-        node: how errors call the node.
+        node: the name of the node in errors.
         journal: keeps numbered operations; None if they need not outlive this process.
         patience_s: how long the node may be gone.
         recalls: the journal has only the invoker's name. The node reports the outcomes of the last operations by their
@@ -95,9 +95,9 @@ class Exchange:
         self.node = node
         self.hello = control.Hello(control.VERSION, node, b"")
         self.lost = trio.Event()
-        """Set when the node is given up."""
+        """Set when the client gives up on the node."""
         self.recalled: list[control.Sent] = []
-        """What the node reported about requests with tags on the first connection."""
+        """The node's report on the first connection about requests with tags."""
         self.line = NodeLine(path)
         self._named = journal
         self._journal = None if recalls else journal
@@ -114,7 +114,7 @@ class Exchange:
         self._pending: dict[int, PendingRequest] = {}
         """Requests, by number, that were sent or will be sent as soon as there is a connection."""
         self._waiting: deque[PendingRequest] = deque()
-        """Numbered operations that have no identifier yet."""
+        """Numbered operations that wait for an identifier."""
         self._begin = trio.Event()
         self._life = trio.CancelScope(shield=True)
         self._silence = trio.CancelScope()
@@ -379,7 +379,7 @@ class Exchange:
                 self._send_begun(begun)
 
     def _take_back(self, begun: list[PendingRequest], reason: StoreError) -> None:
-        """Fail operations that were never sent. The next ones get their identifiers: the node sees no gap."""
+        """Fail operations that were never sent. The next operations get their identifiers, so the node sees no gap."""
         for pending in reversed(begun):
             assert pending.identifier is not None
             self._invoker.take_back(pending.identifier)
@@ -403,7 +403,7 @@ class Exchange:
             self._begin_more()
 
     def _doubt(self, pending: PendingRequest) -> InDoubt:
-        """Fail a request as in doubt. A journal keeps it: another process may learn the outcome."""
+        """Fail a request as in doubt. A journal keeps the request, so another process may learn its outcome."""
         doubt = InDoubt(
             f"the connection to node {self.node} broke before it answered {pending.operation.name}: it may have been "
             "carried out, or not"
@@ -419,7 +419,7 @@ class Exchange:
 
 
 def _withdrawn(journal: Journal, unsent: list[PendingRequest]) -> bool:
-    """Withdraw unsent operations; return whether that is on disk. If not, the journal's next client sends them."""
+    """Withdraw unsent operations; return whether this is on disk. If it is not, the next client sends them."""
     for pending in reversed(unsent):
         if pending.identifier is not None:
             journal.withdraw(pending.identifier)

@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.live import Away
 
 NEARLY_FULL: Final = 0.75
-"""From this part of a quota on, it is worth a word."""
+"""A queue that has used this part of its quota is reported as nearly full."""
 SOON_S: Final = 86_400
-"""If the room of a store is used up within this time, it is worth a word as well."""
+"""If a store's room will be used up within this time, this is reported."""
 RESENDS_BEFORE_DOUBT: Final = 2
-"""After so many resends without an OrderAck it is worth a word what that may mean."""
+"""After this many resends without an OrderAck, the possible reasons are explained."""
 RECEIVERS_SHOWN: Final = 5
-"""How many are named who receive from a queue."""
+"""How many receivers of a queue are named."""
 
 
 class Explainer:
     """Puts the answers of nodes about a subject into words.
 
     Args:
-        topology: what GUIDs and format names mean.
-        start: says what starts a node, by its name.
-        options: what a proposed command needs to find the nodes, such as ` --directory stores`; or empty.
-        in_full: whether all messages of a queue are meant; else only those that the nodes tell about.
+        topology: resolves GUIDs and format names.
+        start: returns the command that starts a node, by its name.
+        options: the options that a proposed command needs to find the nodes, such as ` --directory stores`; or empty.
+        in_full: whether to show all messages of a queue; otherwise only those in the nodes' answers.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Explainer:
         self._in_full = in_full
 
     def lines(self, found: Mapping[str, Explanation | Away]) -> Iterator[str]:
-        """All that the nodes say, by the node's name."""
+        """Yield the lines for all answers, which come by the node's name."""
         from mqproto.simulator.client.live import Away
 
         for name, explanation in found.items():
@@ -130,7 +130,7 @@ class Explainer:
             )
 
     def _flood(self, name: str, flood: FloodStatus) -> str:
-        """Who does far more than others, and what stops it."""
+        """Return which peer does far more than others, and how to stop it."""
         command = f"`mqproto peers block {flood.host} {name}"
         nodes = " and ".join(map(self._manager, flood.managers))
         then = f"{command}{self._options}` has it answered no more"
@@ -145,13 +145,13 @@ class Explainer:
     # Outgoing queues
 
     def _called(self, queue: OutgoingStatus) -> str:
-        r"""What people call an outgoing queue: `destination\orders`."""
+        r"""Return the name that people use for an outgoing queue: `destination\orders`."""
         return known_as(self._topology, queue.name)
 
     def _way(
         self, name: str, queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus
     ) -> Iterator[str]:
-        """Why what is in an outgoing queue has not arrived, and what happens next."""
+        """Say why the messages of an outgoing queue have not arrived, and what happens next."""
         hop = self._next_hop(queue)
         match queue.state:
             case "on hold":
@@ -203,7 +203,7 @@ class Explainer:
             yield f"{_messages(queue.unread)} arrived and not received yet: the FinalAck is awaited"
 
     def _order_ack(self, queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:
-        """What a sequence waits for.  [MS-MQDMPR] 3.1.1.4"""
+        """Say which acknowledgment a sequence waits for.  [MS-MQDMPR] 3.1.1.4"""
         destination = self._called(queue).partition("\\")[0]
         first, last = queue.first_unacked, queue.last_unacked
         numbers = f"number {first:,}" if first == last else f"numbers {first:,} to {last:,}"
@@ -224,12 +224,12 @@ class Explainer:
         )
 
     def _next_hop(self, queue: OutgoingStatus) -> str:
-        """The next hop: its node's name, if that is known, and its address."""
+        """Return the next hop: its node's name, if known, and its address."""
         name = self._manager(queue.next_manager)
         return f"{name} ({queue.next_hop})" if name else queue.next_hop
 
     def _manager(self, guid: str) -> str:
-        """The name of a queue manager's node, or its GUID; empty if that is not known."""
+        """Return the name of a queue manager's node, or its GUID; empty if unknown."""
         return self._topology.manager_name(guid) or guid
 
     # Queues of a node
@@ -237,7 +237,7 @@ class Explainer:
     def _queue(
         self, name: str, queue: LocalStatus, messages: list[MessageStatus], status: NodeStatus
     ) -> Iterator[str]:
-        """Why what is in a local queue has not been received, and what keeps others out."""
+        """Say why messages in a local queue have not been received, and what keeps further messages out."""
         place = f"{name}\\{queue.name}"
         if queue.purging:
             yield "it is being emptied"
@@ -265,7 +265,7 @@ class Explainer:
                 yield self._held(sequence, status)
 
     def _held(self, sequence: IncomingStatus, status: NodeStatus) -> str:
-        """Why messages are held, and who is to bring what is missing.  [MS-MQDMPR] 3.1.1.5"""
+        """Say why messages are held, and which sender has the missing ones.  [MS-MQDMPR] 3.1.1.5"""
         source = self._manager(sequence.source)
         assert sequence.missing is not None, "something is held"
         first, last = sequence.missing
@@ -281,7 +281,7 @@ class Explainer:
     # Messages
 
     def _messages(self, messages: list[MessageStatus], count: int, status: NodeStatus) -> Iterator[str]:
-        """Some messages of a queue that has `count`."""
+        """Describe some messages of a queue that has `count` of them."""
         yield from (f"  {self._message(one, status)}" for one in messages)
         rest = count - sum(one.copies for one in messages)
         if self._in_full and messages and rest > 0:
@@ -297,7 +297,7 @@ class Explainer:
         return f"{identifier(message)}{label}, {size}, {age} old{copies}: {self._spot(message, status)}"
 
     def _spot(self, message: MessageStatus, status: NodeStatus) -> str:
-        """Where a message is, and what ends its wait."""
+        """Say where a message is, and what ends its wait."""
         destination = known_as(self._topology, message.destination)
         in_queue = message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED)
         if in_queue and (is_kept(message.queue) or message.is_letter):
@@ -325,7 +325,7 @@ class Explainer:
 
 
 def _receivers(queue: LocalStatus, explanation: Explanation) -> Iterator[str]:
-    """Who receives from a queue; those who have something are named first."""
+    """Name the receivers of a queue; those with unsettled messages come first."""
     found = [one for one in explanation.receivers if one.queue == queue.name]
     for one in found[:RECEIVERS_SHOWN]:
         yield _receiver(one, explanation.status.utc_s)
@@ -345,12 +345,12 @@ def _receiver(one: QueueReceiver, now_s: int) -> str:
 
 
 def identifier(message: MessageStatus) -> str:
-    """A message's name, as `mqproto send` prints it."""
+    """Return a message's identifier, as `mqproto send` prints it."""
     return f"{message.source}\\{message.ordinal}"
 
 
 def letter_queue(message: MessageStatus) -> str:
-    """The queue at its sender that has a message if it fails, by its own name."""
+    """Return the name of the sender's queue that gets the message if it fails."""
     return message.dead_letter_queue.rpartition("\\")[2]
 
 
@@ -360,7 +360,7 @@ def is_kept(queue: str) -> bool:
 
 
 def _tried(queue: OutgoingStatus, address: str, status: NodeStatus) -> str:
-    """What came of the last try of another next hop."""
+    """Say how the last attempt at another next hop ended."""
     last = next((one for one in reversed(queue.history) if one.address == address), None)
     if last is None:
         return f"{address} was not tried yet"

@@ -1,7 +1,7 @@
-"""Messages that `mqproto store export` has written, to be sent again: `mqproto send --import FILE`.
+"""Sends messages again that `mqproto store export` has written: `mqproto send --import FILE`.
 
 Each becomes a new message, as an application would send it. A message that cannot be sent as it was is named, with the
-reason: none is left out silently, and none is sent that another node sends, too.
+reason: no message is left out silently, and no message is sent that another node also sends.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Run(NamedTuple):
 class ImportedMessage(NamedTuple):
     """A message to send.
 
-    may_have_left: whether it was, or may have been, sent before: it may then arrive a second time.
+    may_have_left: whether the message was, or may have been, sent before: it may then arrive a second time.
     """
 
     line: int
@@ -94,7 +94,7 @@ class Import:
         self.left_out.sort()
 
     def runs(self) -> list[Run]:
-        """Return the messages to send, grouped by what one request may carry."""
+        """Return the messages to send, grouped so that one request may carry each group."""
         return [
             Run(destination, [one.draft for one in run])
             for (destination, *_), run in groupby(self.chosen, lambda one: one.kind)
@@ -157,7 +157,7 @@ def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, na
     """Check that no other node sends or has the message.
 
     Raises:
-        _LeaveOutError: another node does.
+        _LeaveOutError: another node sends or has the message.
     """
     source = message.user.source_queue_manager
     is_ours = exported.node in (None, source)

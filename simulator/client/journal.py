@@ -1,8 +1,8 @@
 """The journal of an invoker's numbered operations on disk: if a process dies, the next one continues from it.
 
-It is one SQLite file, with its `-wal`: the invoker's name, its node, the last number, and each operation whose outcome
-is not known, written before it is sent. Operations with a tag stay, with their outcomes, until they are forgotten; only
-their owner knows what a tag means. One process at a time has a journal.
+It is one SQLite file, with its `-wal`: the invoker's name, its node, the last number, and each operation with an
+unknown outcome, written before it is sent. Operations with a tag stay, with their outcomes, until they are forgotten;
+only their owner knows what a tag means. One process at a time has a journal.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ HEAD_BYTES: Final = 32
 """The size of the head of SQLite's log, which differs each time the log begins anew."""
 ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
-"""Stands for a life in a journal's record of its history that is older than lives."""
+"""Replaces the life in a journal that was written before document histories had lives."""
 LAYOUT: Final = 2
-"""Layout 1 has no birth: the node knows its invoker from what it keeps about it, or not at all."""
+"""Layout 1 has no birth: the node knows the invoker only if it still keeps the invoker's outcomes."""
 FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
     **ADVICE,
@@ -54,7 +54,7 @@ CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
 class HistorySeen(NamedTuple):
     """A gateway's knowledge of its document history, from its journal.
 
-    life: its name; now_s: how far its own time had come; address: its URL, without a password.
+    life: its name; now_s: the last known time on its own clock; address: its URL, without a password.
     """
 
     life: str
@@ -75,7 +75,7 @@ class Operated(NamedTuple):
 
         Raises:
             UsageError, FormatNameError, RolledBack: it was not carried out.
-            InDoubt: nobody knows.
+            InDoubt: nobody can tell whether it was carried out.
         """
         return control.result(self.operation, self.answer)
 
@@ -183,7 +183,7 @@ class Journal:
         """Record operations, as (identifier, operation, parameter, tag); they are on disk when this returns.
 
         Raises:
-            StoreError: they could not be written.
+            StoreError: the operations could not be written.
         """
         with self._lock, explained(self.path, JOURNAL_ADVICE):
             ended, forgotten = self._ended.copy(), self._forgotten.copy()

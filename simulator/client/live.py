@@ -29,18 +29,18 @@ LOOK_S: Final = 2.0
 class Away:
     """A node that has not answered. It is falsy; answers are truthy.
 
-    process: the process that holds its socket, 0 if that is not known; None if none does.
+    process: the process that listens at its socket; 0 if unknown, None if there is none.
     """
 
     process: int | None = None
 
     @property
     def is_running(self) -> bool | None:
-        """For programs: False if it is not running; None if it is there but has not answered."""
+        """For programs: False if the node is not running; None if it is running but has not answered."""
         return False if self.process is None else None
 
     def after(self, otherwise: str) -> str:
-        """Return in words what happens to a request: if the node is not running, `otherwise` when it starts."""
+        """Return when a request will take effect, in words; `otherwise` is the text for a node that is not running."""
         return f"is {self}, " + (
             f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
         )
@@ -62,13 +62,13 @@ async def ask_all(
     *,
     nodes: Iterable[str] | None = None,
 ) -> dict[str, T | Away]:
-    """Ask all nodes at once, or only one; return their answers. Each has LOOK_S for it.
+    """Ask all nodes at once, or only one; return their answers. Each node has LOOK_S to answer.
 
     nodes: the nodes to ask if none is named; by default all.
 
     Raises:
         UsageError, FormatNameError: no node understands the question.
-        NodeUnreachable: the one node has not answered.
+        NodeUnreachable: only one node was asked, and it has not answered.
     """
     found: dict[str, T | Away] = {}
     refusals: dict[str, UsageError | FormatNameError] = {}
@@ -106,7 +106,7 @@ async def ask_all(
 def none_answered(topology: str, found: Mapping[str, object], start: str) -> str:
     """Return the error text if every node is Away.
 
-    start: the command that runs them all.
+    start: the command that runs all nodes.
     """
     there = [
         f"{name} is {one}" for name, one in found.items() if isinstance(one, Away) and one.process is not None
@@ -117,7 +117,7 @@ def none_answered(topology: str, found: Mapping[str, object], start: str) -> str
 
 
 def _process_at(path: Path) -> int | None:
-    """Return the process that listens at a socket; 0 if it cannot be told now, None if there is none."""
+    """Return the process that listens at a socket; 0 if it cannot be determined now, None if there is none."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.setblocking(False)
         try:
@@ -180,7 +180,7 @@ def _says_no_node(queue: str) -> bool:
 
 
 def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:
-    """Return the nodes that may have these queues; all nodes if a name does not say which."""
+    """Return the nodes that may have these queues; all nodes if a name does not tell its node."""
     nodes = place.topology.nodes
     meant: set[str] = set()
     for name in names:

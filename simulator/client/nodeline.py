@@ -21,13 +21,13 @@ BUSY_PAUSE_S: Final = 0.02
 
 
 class NodeUnreachable(MqprotoError):  # noqa: N818
-    """The node does not run; no request with an outcome that matters was sent."""
+    """The node does not run; no request was sent whose outcome could be in doubt."""
 
 
 class NodeLine:
     """One connection after another to a node's socket.
 
-    count: how many there were.
+    count: the number of connections so far.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class NodeLine:
         self._buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
 
     def open(self, nursery: trio.Nursery, command: str) -> None:
-        """Say where connections run, and what starts the node."""
+        """Set the nursery for connections, and the command that starts the node; errors name the command."""
         self._nursery = nursery
         self._command = command
 
@@ -80,7 +80,7 @@ class NodeLine:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more comes over the connection."""
+        """Whether no more data will come over the connection."""
         return self._connection is None or self._connection.is_closed
 
     def is_on(self, connection: int) -> bool:
@@ -103,7 +103,7 @@ class NodeLine:
         self._connection.send(frame)
 
     async def read(self) -> Iterable[ControlFrame] | None:
-        """Read; return the answers that are whole now, or None at the end of the connection."""
+        """Read data; return the answers that are complete now, or None at the end of the connection."""
         assert self._connection is not None
         return await _read(self._connection, self._buffer)
 
@@ -113,7 +113,7 @@ class NodeLine:
             self._connection.close()
 
     def end(self) -> None:
-        """The connection is over, and no other is there yet."""
+        """Note that the connection has ended, and that there is no other yet."""
         self.hang_up()
         self._connection = None
 

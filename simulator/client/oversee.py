@@ -41,11 +41,11 @@ async def explanations(
 ) -> dict[str, Explanation | Away]:
     """Return the answers of all nodes, or of one, about a queue, a node or a message.
 
-    place: with the queues as they are (`mqproto.simulator.client.live.as_it_is`).
+    place: with the current queues (`mqproto.simulator.client.live.as_it_is`).
 
     Raises:
-        UsageError, FormatNameError: it is none of these.
-        NodeUnreachable: the one is not running.
+        UsageError, FormatNameError: the subject is neither a queue nor a node nor a message.
+        NodeUnreachable: the named node is not running.
     """
     if node is None and _is_queue_of_one(place.topology, subject):
         subject = f"{place.topology.host_of(subject).name}\\{subject}"
@@ -57,7 +57,7 @@ async def explanations(
 
 
 def _is_queue_of_one(topology: Topology, subject: str) -> bool:
-    """Whether it is a bare name of a queue; those that each node has are asked for at each."""
+    """Whether the subject is the bare name of one node's queue. System queues, which each node has, do not count."""
     is_node = subject.casefold() in {name.casefold() for name in topology.nodes}
     return (
         is_bare(subject) and not is_node and MessageId.parse(subject) is None and not is_system_queue(subject)
@@ -65,7 +65,7 @@ def _is_queue_of_one(topology: Topology, subject: str) -> bool:
 
 
 def explained(explainer: Explainer, subject: str, found: Mapping[str, Explanation | Away]) -> Iterator[str]:
-    """The words for people."""
+    """Yield the explanation in words for people."""
     anything = False
     for line in explainer.lines(found):
         anything = True
@@ -75,7 +75,7 @@ def explained(explainer: Explainer, subject: str, found: Mapping[str, Explanatio
 
 
 def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | Away]) -> list[dict[str, Any]]:
-    """The values for programs."""
+    """Return the explanation as values for programs."""
     return [
         {"node": name, "running": one.is_running}
         if isinstance(one, Away)
@@ -95,7 +95,7 @@ def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | A
 
 
 def queues_as_json(topology: Topology, found: Mapping[str, NodeStatus | Away]) -> list[dict[str, Any]]:
-    """Every queue of every node for programs."""
+    """Return every queue of every node for programs."""
     return [
         {"node": name, "running": status.is_running}
         if isinstance(status, Away)
@@ -105,7 +105,7 @@ def queues_as_json(topology: Topology, found: Mapping[str, NodeStatus | Away]) -
 
 
 def _status_as_json(topology: Topology, status: NodeStatus) -> dict[str, Any]:
-    r"""All values, and of an outgoing queue also what people call it: `destination\orders`."""
+    r"""Return all values of a status. Outgoing queues also have the name that people use: `destination\orders`."""
     values = asdict(status)
     for queue in values["outgoing"]:
         queue["to"] = known_as(topology, queue["name"])
@@ -118,9 +118,9 @@ WORDS: Final = ("bytes", "state", "next hop", "why")
 
 
 def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], options: str = "") -> None:
-    """Every queue of every node for people; system queues and columns only where something is in them.
+    """Print every queue of every node for people; system queues and columns appear only if they are not empty.
 
-    options: what a proposed command needs to find the nodes.
+    options: the options that a proposed command needs to find the nodes.
     """
     rows = list(_rows(topology, found))
     filled = [any(row[place] for row in rows) for place in range(len(COUNTS) + len(WORDS) + 1)]
@@ -145,7 +145,7 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], opti
 
 
 def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Sequence[bool]) -> None:
-    """The same where it is too wide: why something waits is below its row, and names may end in dots."""
+    """Print the same table on a narrow screen: reasons for waiting are below the rows, and long names end in dots."""
     headings = ("queue", *COUNTS, *WORDS[:-1])
     table = plain_table()
     for place, (heading, is_filled) in enumerate(zip(headings, filled, strict=False)):
@@ -163,7 +163,7 @@ def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Seq
 
 
 def _unlisted(found: Mapping[str, NodeStatus | Away], options: str) -> Iterator[str]:
-    """What each node has beside the queues that it told about."""
+    """Yield lines about each node's further queues, which its status does not list."""
     for name, status in found.items():
         if not isinstance(status, Away) and status.unlisted:
             yield (
@@ -173,7 +173,7 @@ def _unlisted(found: Mapping[str, NodeStatus | Away], options: str) -> Iterator[
 
 
 def _dropped(topology: Topology, found: Mapping[str, NodeStatus | Away]) -> Iterator[str]:
-    """What each node dropped since it began because it came before."""
+    """Yield lines about the duplicates that each node has dropped since its start."""
     for name, status in found.items():
         if not isinstance(status, Away) and status.duplicates:
             senders = [
@@ -232,12 +232,12 @@ def _outgoing_row(
 
 
 def next_hop(topology: Topology, queue: OutgoingStatus) -> str:
-    """Its name, or its address if it is in no topology."""
+    """Return the next hop's name, or its address if it is not in the topology."""
     return topology.manager_name(queue.next_manager) or queue.next_hop
 
 
 def why_it_waits(queue: OutgoingStatus, status: NodeStatus) -> str:
-    """In a few words, why something waits; `mqproto explain` has more."""
+    """Return in a few words why messages wait; `mqproto explain` says more."""
     reason, at_ms = queue.last_failure, queue.retry_at_ms
     if queue.state == "on hold":
         return "paused by an operator"
@@ -256,10 +256,10 @@ def _count(number: int) -> str:
 
 
 async def hold(place: Place, node: str | None, queue: str, *, on_hold: bool) -> str:
-    """Pause the outgoing queues to `queue` of a node, or resume them; that node.
+    """Pause or resume a node's outgoing queues to `queue`; return the node.
 
     Raises:
-        UsageError: no node or several have such a queue, or the one has not.
+        UsageError: no node has such a queue, several have one, or the named node has none.
         NodeUnreachable: the node is not running.
     """
     place = await as_it_is(place, queue)
@@ -293,9 +293,9 @@ async def _only_sender(place: Place, queue: str) -> str:
 
 
 async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:
-    """Empty a queue of its own node or, if another is named, that one's outgoing queue to it.
+    """Empty a queue at its own node or, if another node is named, that node's outgoing queue to it.
 
-    The node that did it, and how many messages went.
+    Return the node that did it, and the number of deleted messages.
 
     Raises:
         UsageError: there is no such queue.
@@ -310,10 +310,10 @@ async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:
 async def send_back(
     place: Place, node: str | None, queue: str, identifiers: Sequence[str]
 ) -> tuple[int, int]:
-    """Send dead letters or journaled messages again, the named ones or all; return how many went, and how many stay.
+    """Send named or all dead letters or journaled messages again; return how many were sent, and how many stay.
 
     Raises:
-        UsageError: the queue is none of these, or has no such message, or that is not an identifier.
+        UsageError: the queue is of another kind or lacks such a message, or the text is not an identifier.
         NodeUnreachable: the node is not running.
     """
     chosen = [_identifier(text) for text in identifiers]

@@ -1,4 +1,4 @@
-"""A thread with trio, for programs that do not run trio, and context managers that are held there.
+"""A thread that runs trio, for programs without trio, and context managers that are held open there.
 
 anyio's portal carries calls into the thread and brings their answers back. `Held` is a context manager that is entered
 and left from elsewhere.

@@ -1,9 +1,9 @@
 """`mqproto history`: everything in a system's logs about one message, in order of time, and where it is now.
 
 Nodes write waypoints if they are asked to (mqproto/turn/waypoints.py); gateways and triggers always do. Each line is a
-JSON object with the time, who wrote it and what happened, and names the message by its identifier, or by its producer's
-key, which a gateway knows. Logs are read from the first line to the last and may be of any size; what is kept is
-bounded. They may be rotated, cut off or spoilt: lines that are none are counted.
+JSON object with the time, its writer and the event. It names the message by its identifier, or by its producer's key,
+which a gateway knows. Logs are read from the first line to the last and may be of any size; memory use is bounded. They
+may be rotated, cut off or damaged: invalid lines are counted.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from mqproto.turn.effects import UNKNOWN_COUNT
 from mqproto.turn.waypoints import Waypoint, missing_before
 
 STEPS_LIMIT: Final = 10_000
-"""Steps of one story; a message that is sent again for days has more, and those beyond are counted."""
+"""The most steps in one story. A message that is sent again for days has more; the rest is only counted."""
 MESSAGES_LIMIT: Final = 1_000
-"""Messages with one producer's key."""
+"""The most messages with one producer's key."""
 ORDERS: Final = frozenset({"purge", "delete", "return", "pause", "resume"})
-"""What operators do to all that is in a queue: the story of a message names who did."""
+"""Operators' actions on all messages of a queue: the story of a message names the operator."""
 LINE_LIMIT_BYTES: Final = 64 * 2**10
-"""A longer line is none of ours."""
+"""The longest line; a longer one is not ours."""
 COMMON: Final = frozenset({"timestamp", "node", "event", "level", "message"})
-"""What every line has, beside its facts."""
+"""The fields of every line, besides its facts."""
 
 
 class Step(NamedTuple):
     """One line of a log.
 
-    time: UTC, as ISO 8601 has it, to the microsecond; such texts are ordered as their times are.
+    time: UTC, in ISO 8601 to the microsecond, so the texts sort by time.
     who: a node's name, or a gateway's or trigger's.
-    message: the identifier; empty where a line tells about it by other names.
+    message: the identifier; empty if the line names the message in another way.
     """
 
     time: str
@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
     @property
     def copy_in(self) -> str:
-        """The journal or dead-letter queue of the copy that this is about; empty for the message itself."""
+        """The journal or dead-letter queue of the copy that this step is about; empty for the message itself."""
         queue = str(self.facts.get("queue", ""))
         return queue if is_kept(queue) else ""
 
@@ -64,11 +64,11 @@ class Step(NamedTuple):
 class MessageStory:
     """The steps of messages from logs.
 
-    nodes: the names of those who write waypoints by the table of what may follow what.
-    messages: the identifiers of those that are meant: one, or all with the producer's key.
-    left_out: how many steps more there are than the limit allows.
-    spoilt: how many lines were not lines of a log.
-    has_waypoints: whether any node has written waypoints of any message.
+    nodes: the names of the nodes whose waypoints must follow the table of possible orders.
+    messages: the identifiers of the messages in the story: one, or all with the producer's key.
+    left_out: how many steps were left out because of the limit.
+    spoilt: how many lines were not valid lines of a log.
+    has_waypoints: whether any node has written waypoints.
     """
 
     nodes: frozenset[str] = frozenset()
@@ -96,17 +96,17 @@ EVERYTHING: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def logs_in(directory: Path) -> list[Path]:
-    """The logs in a folder, rotated ones among them: `sender.log`, `sender.log.1`, `sender.log.2.gz`."""
+    """Return the logs in a folder, including rotated ones: `sender.log`, `sender.log.1`, `sender.log.2.gz`."""
     return sorted(path for path in directory.glob("*.log*") if path.is_file())
 
 
 def story_of(
     subject: str, logs: Iterable[Path], topology: Topology, names: Collection[str] = ()
 ) -> MessageStory:
-    """All that these logs say about a message, or of all messages with a producer's key, in order of time.
+    """Return everything in these logs about a message, or about all messages with a producer's key, in order of time.
 
     Args:
-        names: what it is called as well, each time that it was sent once more.
+        names: the further identifiers of the message, from each time that it was sent again.
 
     Raises:
         OSError: a log cannot be read.
@@ -129,14 +129,14 @@ def story_of(
 
 
 def steps_in(path: Path, words: Collection[bytes]) -> Iterator[Step]:
-    """The lines of a log that have one of these words in them."""
+    """Yield the steps of the lines of a log that contain one of these words."""
     for line in _lines(path, MessageStory()):
         if any(word in line for word in words) and (step := read_step(line)) is not None:
             yield step
 
 
 def messages_with(key: str, paths: Iterable[Path]) -> dict[str, str]:
-    """The identifiers of the messages that a producer gave this key, each with the whole of it."""
+    """Return the identifiers of the messages with this producer's key, each with its full key."""
     found: dict[str, str] = {}
     for path in paths:
         for step in steps_in(path, (_quoted(key)[1:],)):
@@ -151,8 +151,8 @@ def messages_with(key: str, paths: Iterable[Path]) -> dict[str, str]:
 class _Steps:
     """Chooses the lines that belong to a story.
 
-    An OrderAck for what was sent before its node was started names numbers only. Which of these are ours, other lines
-    of that node say.
+    An OrderAck for messages sent before the node's last start has only numbers. Other lines of that node show which of
+    these are ours.
     """
 
     def __init__(self, subject: str, messages: Collection[str], topology: Topology) -> None:
@@ -167,7 +167,7 @@ class _Steps:
         self.sought = [_quoted(name) for name in (subject, *messages)] + [b'"last_number"', _OPERATED]
 
     def take(self, step: Step | None) -> bool:
-        """A line that may belong to the story; whether it is a line of a log at all."""
+        """Take a line that may belong to the story; return whether it is a valid line of a log."""
         if step is None:
             return False
         facts = step.facts
@@ -189,7 +189,7 @@ class _Steps:
             self.left_out += 1
 
     def in_order(self) -> list[Step]:
-        """The steps by time; those of one moment as they were found."""
+        """Return the steps by time; steps of the same moment stay in the order in which they were found."""
         steps = sorted([*self._steps, *filter(self._is_ours, self._ranges)], key=lambda step: step.time)
         places = {(step.who, step.facts.get("queue")) for step in steps}
         orders = [
@@ -209,7 +209,7 @@ class _Steps:
 
 
 def _source(message: str, topology: Topology) -> str:
-    """The name of the node that a message was handed in at; empty if the topology has no such node."""
+    """Return the name of the node where a message was handed in; empty if the topology has no such node."""
     identifier = MessageId.parse(message)
     node = topology.node_by_guid(identifier.manager) if identifier else None
     return node.name if node is not None else ""
@@ -219,17 +219,17 @@ _OPERATED: Final = json.dumps({"event": EVENT}).strip("{}").encode()
 
 
 def _quoted(text: str) -> bytes:
-    """A text as it is in a line of JSON."""
+    """Return a text as it appears in a line of JSON."""
     return json.dumps(text).encode()
 
 
 def _has_waypoint(line: bytes) -> bool:
-    """Whether a line is one that every message leaves in the log of a node, and none in other logs."""
+    """Whether a line is of the kind that every message leaves in a node's log, and that other logs never have."""
     return b'"event": "sent"' in line or b'"event": "queued"' in line
 
 
 def _lines(path: Path, story: MessageStory) -> Iterator[bytes]:
-    """The lines of a log that look like lines; the others are counted."""
+    """Yield the valid lines of a log; invalid ones are counted."""
     with _opened(path) as file:
         whole = True
         try:
@@ -279,7 +279,7 @@ def told(story: MessageStory, topology: Topology) -> Iterator[str]:
 
 
 def clock(time: str) -> str:
-    """A time as people read it, to the microsecond; the logs' clock is that of the machine, in UTC."""
+    """Return a time for people, to the microsecond; the logs use the machine's clock, in UTC."""
     return time.replace("T", " ").rstrip("Z")
 
 
@@ -296,11 +296,11 @@ WORDS: Final[Mapping[str, str]] = {
     "to": "to {}",
     "key": "producer's id {}",
 }
-"""How facts are put, in this order; those without words are for programs."""
+"""The words for facts, in this order; facts without words are only for programs."""
 
 
 def said(story: MessageStory, step: Step, topology: Topology) -> str:
-    """Return the step in words; with its message, if the story has several."""
+    """Return the step in words; with the message's identifier, if the story has several messages."""
     words = ", ".join(_details(step, topology))
     name = f"{step.message}: " * (len(story.messages) > 1 and bool(step.message))
     return f"{name}{step.event}" + f": {words}" * bool(words)
@@ -325,7 +325,7 @@ def _details(step: Step, topology: Topology) -> Iterator[str]:
 
 
 def as_json(story: MessageStory) -> dict[str, Any]:
-    """Everything for programs."""
+    """Return the whole story for programs."""
     missing = story.missing()
     return {
         "messages": sorted(story.messages),

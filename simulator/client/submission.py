@@ -2,7 +2,7 @@
 `receive`.
 
 The journal knows how much of the work is done. So a killed command can be started again with the same arguments and
-goes on where it was: nothing is lost or doubled, and the last run prints what an unbroken one would have printed.
+continues where it stopped: no message is lost or doubled, and the last run prints the same as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):
-    """The tag of messages that one request carried; the digest is that of the request."""
+    """The tag of messages that one request carried; the digest is over the request."""
 
     first: int
     count: int
@@ -54,7 +54,7 @@ async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) ->
     """Send the messages that the client's journal does not have yet, in order; return the identifiers of all.
 
     Raises:
-        UsageError: one cannot be sent; or the journal is for other messages, destinations or options.
+        UsageError: a message cannot be sent; or the journal is for other messages, destinations or options.
         InDoubt, NodeUnreachable: the node has gone; the same call again continues.
     """
     return await send_runs(client, [(destination, drafts)])
@@ -162,7 +162,7 @@ async def receive_all(
 
 
 def _part(tag: bytes) -> SentPart | TakenPart | None:
-    """Decode a tag; return None if it is from somebody else, such as a gateway."""
+    """Decode a tag; return None if another program, such as a gateway, made it."""
     try:
         part: SentPart | TakenPart = _decoder.decode(tag)
     except msgspec.MsgspecError:

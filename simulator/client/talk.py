@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.imported import Import
 
 TRANSACTION_LIMIT: Final = 500
-"""Messages in one transaction of `receive`; more take several."""
+"""The most messages in one transaction of `receive`; more messages take several transactions."""
 
 
 ACKNOWLEDGMENTS: Final = {
@@ -53,7 +53,7 @@ ACKNOWLEDGMENTS: Final = {
     "no-arrival": REPORT_NO_ARRIVAL,
     "no-receipt": REPORT_NO_RECEIPT,
 }
-"""What an administration queue may hear of, as it is typed."""
+"""The acknowledgments that an administration queue may get, by the words that users type."""
 
 
 def acknowledgments(
@@ -64,7 +64,7 @@ def acknowledgments(
 ) -> int:
     """Return the requested acknowledgments for Draft.acknowledgments: with an administration queue, all by default.
 
-    name, where: what refusals call the places where acknowledgments and the queue are named.
+    name, where: the names of the acknowledgment and queue options in error texts.
 
     Raises:
         UsageError: there is no such acknowledgment.
@@ -98,9 +98,9 @@ def correlation_id(typed: str) -> bytes:
 
 
 def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[int, int]:
-    """Return Draft.privacy_level and Draft.encryption_algorithm for a named cipher, or for the strongest; or zeros.
+    """Return Draft.privacy_level and Draft.encryption_algorithm for the named or the strongest cipher; zeros for none.
 
-    name: what refusals call the place where it was named.
+    name: the name of the cipher's option in error texts.
 
     Raises:
         UsageError: there is no such cipher.
@@ -119,10 +119,10 @@ def signer(user: str, *, signs: bool) -> str:
 
 
 def sender_id(typed: str) -> str:
-    """The SID that was given; empty for none.
+    """Return the SID that was typed; empty for none.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a SID.
     """
     if typed:
         sid_from_text(typed)
@@ -130,12 +130,12 @@ def sender_id(typed: str) -> str:
 
 
 def extension(text: str | None, file: Path | None, headers: Sequence[str] = ()) -> bytes:
-    """The extension that was given, in one of the three ways; nothing if it was not.
+    """Return the extension, given in one of three ways; empty if none was given.
 
     headers: as they are typed, for the consumer behind a trigger.
 
     Raises:
-        UsageError: several were given, a header cannot travel, or the file cannot be read, or is too long.
+        UsageError: several were given, a header cannot be put into an envelope, or the file is unreadable or too long.
     """
     if (text is not None) + (file is not None) + bool(headers) > 1:
         raise UsageError(
@@ -151,7 +151,7 @@ def extension(text: str | None, file: Path | None, headers: Sequence[str] = ()) 
 
 
 def _contents(file: Path, limit_bytes: int) -> bytes:
-    """What is in a file, at most so much of it; all if the limit is negative."""
+    """Return the contents of a file, at most this many bytes; everything if the limit is negative."""
     try:
         with file.open("rb") as stream:
             return stream.read(limit_bytes)
@@ -163,7 +163,7 @@ def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: boo
     """Return the bodies that were given in one of the three ways, or the lines of a pipe.
 
     Raises:
-        UsageError: none or several were given, or one cannot be read, or is too long.
+        UsageError: none or several were given, or a body cannot be read, or is too long.
     """
     if lines and (body, file, stdin) == (None, None, None) and not sys.stdin.isatty():
         stdin = "-"
@@ -216,9 +216,9 @@ async def send(
 ) -> list[str]:
     """Send each body and return the identifiers. With a journal, send only those that it does not have yet.
 
-    like: all that they have in common.
-    transactional: None for as the queue is declared; together: whether they are one transaction.
-    handed_over: told now and then how many went to the node, where they go in parts.
+    like: a draft with the properties that they have in common.
+    transactional: None for the queue's declared kind; together: whether all are one transaction.
+    handed_over: called now and then with the number of messages sent so far, if they are sent in parts.
 
     Raises:
         UsageError: the queue is unknown, or does not take such messages.
@@ -302,13 +302,13 @@ class Importing:
 def importing(
     place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None
 ) -> Importing:
-    """The messages of a file that `mqproto store export` has written, - for stdin, as far as they can be sent.
+    """Yield the sendable messages of a file that `mqproto store export` has written; - stands for stdin.
 
-    place: with the queues as they are (`mqproto.simulator.client.live.as_it_is`).
+    place: with the current queues (`mqproto.simulator.client.live.as_it_is`).
 
     Raises:
-        UsageError: it cannot be read, or is something else; or they are of several nodes' stores and nobody says where
-            to send them.
+        UsageError: the file cannot be read, or is not an export; or its messages are from several nodes' stores, and no
+            node is named.
     """
     from mqproto.simulator.client.imported import read_import
 
@@ -345,7 +345,7 @@ def importing(
 
 
 def _node_of(topology: Topology, found: Import) -> str:
-    """The node whose store they are from; one that the topology does not know gives way to the first."""
+    """Return the node whose store the messages are from, or the first node if the topology does not know it."""
     known = sorted(one.name for guid in found.nodes if (one := topology.node_by_guid(guid)) is not None)
     if len(known) > 1:
         raise UsageError(f"they are from stores of {', '.join(known)}: say with --node who is to send them")
@@ -353,12 +353,12 @@ def _node_of(topology: Topology, found: Import) -> str:
 
 
 def _whole(place: Place, queue: str) -> str:
-    """The name with its node, if it is a queue's alone."""
+    """Return a queue's name with its node added, if the name is bare."""
     return f"{places.host_of(place, None, queue)}\\{queue}" if is_bare(queue) else queue
 
 
 def _takes_transactional(topology: Topology, queue: str, at: str) -> bool | None:
-    """Whether a queue takes transactional messages, and no others; None of one that nobody here knows."""
+    """Whether a queue takes only transactional messages; None for an unknown queue."""
     if is_elsewhere(topology, queue):
         return None
     found = topology.resolve(queue, at=at)
@@ -380,11 +380,11 @@ async def receive(
 ) -> int:
     """Receive up to `count` messages in transactions, and show each before its transaction ends; return their number.
 
-    reject: whether each transaction refuses them for good.
-    journal: keeps what was taken, without transactions: what it has already is shown first, and counted.
+    reject: whether each transaction refuses its messages for good.
+    journal: keeps the received messages, instead of transactions; messages in it already are shown first, and counted.
 
     Raises:
-        UsageError: the queue is unknown, or another node's; or the journal is of something else.
+        UsageError: the queue is unknown, or another node's; or the journal is for something else.
         NodeUnreachable: the node is not running.
     """
     found = 0
@@ -411,15 +411,15 @@ async def receive(
 
 
 async def peek(place: Place, node: str | None, queue: str, count: int) -> list[ReceivedMessage]:
-    """The first messages of a queue, which stay there; errors as `receive`."""
+    """Return the first messages of a queue, which stay there; errors as for `receive`."""
     async with connect(place.topology, await host_of(place, node, queue), place.directory) as client:
         return await client.peek(queue, limit=count)
 
 
 def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
-    """One message on stdout: its body and a line's end, or one line of JSON.
+    """Print one message on stdout: its body and a newline, or one line of JSON.
 
-    Before what an acknowledgment, a dead letter or a report carries stands what it says about which message.
+    For an acknowledgment, a dead letter or a report, its meaning and the message's identifier come before the body.
     """
     if as_json:
         print(json.dumps(message_as_json(message), ensure_ascii=False))
@@ -437,7 +437,7 @@ def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
 
 
 def _on_a_terminal(body: bytes) -> bytes:
-    """The body with escapes for what is not text, which could put a terminal out of order."""
+    """Return the body with escapes for bytes that are not text, which could upset a terminal."""
     text = body.decode("utf-8", "backslashreplace")
     shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
     return "".join(shown).encode("utf-8")
@@ -491,7 +491,7 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def _travelling(envelope: Envelope) -> dict[str, Any]:
-    """What its extension says to a consumer over HTTP, in the form in which bodies tell about others' headers."""
+    """Return the envelope's properties for an HTTP consumer, in the form in which bodies list headers."""
     told: dict[str, Any] = {}
     if envelope.content_type:
         told["content_type"] = envelope.content_type
@@ -503,7 +503,7 @@ def _travelling(envelope: Envelope) -> dict[str, Any]:
 
 
 def _protection(message: ReceivedMessage) -> dict[str, Any]:
-    """What was proved of its sender, and how it was hidden on its way; nothing of a message that says neither."""
+    """Return the verified signer of a message and the cipher used on its way; empty if it had neither."""
     told: dict[str, Any] = {}
     if message.cipher:
         told["encrypted"] = message.cipher
@@ -517,7 +517,7 @@ def _protection(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def protection_words(message: ReceivedMessage) -> str:
-    """The same in a line; empty of a message that says neither."""
+    """Return a message's signer and cipher in a line; empty if it had neither."""
     told = _protection(message)
     parts = [f"encrypted with {told['encrypted']}"] if "encrypted" in told else []
     if "signature" in told:

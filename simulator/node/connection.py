@@ -16,7 +16,7 @@ READ_BYTES: Final = 256 * 1024
 """The most that one read takes; reads of 1,400 bytes have a fifteenth of the throughput."""
 FAREWELL_S: Final = 2.0
 FAREWELL_BYTES: Final = 16 * 2**20
-"""How long a connection that we close may take to deliver what is queued, and how much may arrive meanwhile."""
+"""A connection that we close may take this long to send its queued data, and may receive this much meanwhile."""
 
 
 def read_buffer() -> memoryview:
@@ -132,7 +132,7 @@ class Connection:
         """Return when there is something to read, an end or an error.
 
         Raises:
-            trio.ClosedResourceError: somebody called `close`, before or meanwhile.
+            trio.ClosedResourceError: `close` was called before or during the wait.
         """
         if self.is_closed:
             raise trio.ClosedResourceError
@@ -160,7 +160,7 @@ class Connection:
         return self._buffer[:size]
 
     async def finish(self) -> None:
-        """Send what is queued, wait until the other side ends too, and close; within 2 s and 16 MiB.
+        """Send the queued data, wait until the other side ends too, and close; within 2 s and 16 MiB.
 
         If we closed at once, the kernel could send a reset, which overtakes the last data.
         """
@@ -190,7 +190,7 @@ class Connection:
 
 
 def end_of(error: OSError | None) -> str:
-    """Return how a connection ended, in words; an `error` of None is an orderly end."""
+    """Describe how a connection ended; an `error` of None means an orderly end."""
     if error is None or error.errno == errno.EPIPE:
         return "closed by the peer"
     if error.errno == errno.ECONNRESET:

@@ -10,7 +10,7 @@ connection, the client introduces itself as the same invoker (HELLO) and asks fo
 ("Duplicate Operation Detection Support"; mqproto/edge/operations.py). So a message is received in two steps: RECEIVE
 hands it out until the connection ends, and SETTLE, performed once, takes it from the queue.
 
-A client that goes away abandons what it waits for; messages that it did not settle go back to their places. Messages
+A client that disconnects abandons its receives; messages that it did not settle return to their places. Messages
 cross the socket as packets, and the client decodes them.
 """
 
@@ -42,10 +42,10 @@ PROFILE: Final = 64
 BIRTH_BYTES: Final = 16
 """The birth of an invoker, which only its node can read."""
 LASTING_KEPT_DAYS: Final = 30
-"""How many days, in which the node runs, it remembers a client with a journal that does not come back."""
+"""For how many days of running time a node remembers an absent client with a journal."""
 TAG_LIMIT_BYTES: Final = 4_096
 BATCH_LIMIT: Final = 500
-"""The most messages in one request to send, and so in one transaction, or in one to receive or to peek."""
+"""The most messages in one request to send, receive or peek. Sends of one request form one transaction."""
 
 head = Struct("length" / Int32ul, "operation" / Int8ul, "request" / Int32ul)
 _head = struct.Struct("<IBI")
@@ -82,7 +82,7 @@ class Operation(IntEnum):
 
 
 class ControlFrame(NamedTuple):
-    """One request or answer; `identifier` is for numbered operations, and not part of the payload."""
+    """One request or answer; `identifier` is only for numbered operations, and is not part of the payload."""
 
     operation: int
     request: int
@@ -91,7 +91,7 @@ class ControlFrame(NamedTuple):
 
 
 class ControlError(MqprotoError):
-    """Bytes are not a frame, or a frame is not a request; `request` is its number, 0 if unknown."""
+    """The bytes do not form a frame, or a frame is not a valid request; `request` is its number, 0 if unknown."""
 
     def __init__(self, text: str, request: int = 0) -> None:
         super().__init__(text)
@@ -103,7 +103,7 @@ class InDoubt(MqprotoError):  # noqa: N818
 
 
 class RolledBack(MqprotoError):  # noqa: N818
-    """A transaction ended without a commit, because its connection or node did: its messages are where they were."""
+    """A transaction ended without a commit, because its connection or node ended: its messages are in their places."""
 
 
 class Nothing(msgspec.Struct, array_like=True):
@@ -111,13 +111,13 @@ class Nothing(msgspec.Struct, array_like=True):
 
 
 class InvokerIntroduction(msgspec.Struct, array_like=True):
-    """Who invokes numbered operations over this connection, 16 bytes; an earlier connection of the invoker ends now.
+    """Names the invoker of numbered operations on this connection, 16 bytes; its earlier connection ends now.
 
     lasting: it survives its process, and may come back after a long time.
     following: the identifier of its next operation, 0 to 255, so a reused one is not taken for an old operation.
-    birth: the `birth` in its last `Hello`; empty if there was none, or if it does not keep it: then the node goes by
-        `following` and the first identifier that is invoked.
-    recalls: it does not know its last outcomes, nor how far it had counted: the Hello has to tell.
+    birth: the `birth` in its last `Hello`; empty if it has none or keeps none: then the node goes by `following` and
+        the first identifier that is invoked.
+    recalls: it has lost its last outcomes and its next identifier: the Hello has to give both.
     """
 
     invoker: bytes = b""
@@ -130,14 +130,14 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
 class Hello(msgspec.Struct, array_like=True):
     """The node's identity. Only this frame is certain to keep its form in another `version`.
 
-    life: another number each time the node starts; what it keeps only in memory is gone then.
+    life: a new number each time the node starts; everything that it kept only in memory is gone then.
     profile: how many instance identifiers of an invoker it keeps.
     birth: tells a forgotten invoker from a new one. The invoker keeps it before it invokes anything, on disk if it
         lasts, and introduces itself with it from then on.
-    remembered: False if the node does not know what the invoker invoked before. Then nobody can tell whether an
-        operation without an outcome was performed, and none of them may be invoked again.
-    following, outcomes: for one that recalls, the identifier of its next operation, and the remembered outcomes, as
-        they are kept, in any order.
+    remembered: False if the node has forgotten the invoker's earlier operations. Then nobody can tell whether an
+    operation without an outcome was performed, and it may not be invoked again. following, outcomes: if the
+    introduction says `recalls`: the identifier of its next operation, and the remembered outcomes in their kept form,
+    in any order.
     """
 
     version: int
@@ -152,10 +152,10 @@ class Hello(msgspec.Struct, array_like=True):
 
 
 class Send(msgspec.Struct, array_like=True):
-    """Messages for one destination, or several, separated by commas. All are transactional or none, each by itself; all
+    """Messages for one or several destinations, separated by commas. All or none are transactional, one by one; all
     are accepted or none.
 
-    Queues may have any of their names, also in the drafts.
+    Queues may be given by any of their names, in the drafts too.
 
     tag: means something only to the client; it is kept with the outcome.
     """
@@ -175,7 +175,7 @@ class Sent(msgspec.Struct, array_like=True):
     """The messages are accepted, and on disk if they are recoverable. Copies of a message stand together, in the order
     in which the destinations were named.
 
-    runs: their ordinals, as (first, count) of successive ones.
+    runs: their ordinals, as (first, count) of each run of successive ordinals.
     tag: the tag of the `Send`.
     """
 
@@ -204,8 +204,8 @@ class Receive(msgspec.Struct, array_like=True):
     """Asks for up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever. They
     are handed out in a transaction, which SETTLE ends; the end of the connection rolls it back.
 
-    chosen: the messages with these sources and ordinals instead, at once and all of them.
-    fence: 0, or the receiver's epoch. Receivers with lower ones give way: what they did not settle goes back first, and
+    chosen: take exactly the messages with these sources and ordinals instead, at once.
+    fence: 0, or the receiver's epoch. Receivers of lower epochs give way: their unsettled messages go back first, and
         they get nothing more.
     """
 
@@ -218,7 +218,7 @@ class Receive(msgspec.Struct, array_like=True):
 
 class Messages(msgspec.Struct, array_like=True):
     """Packets without a SessionHeader, and how often each was handed out, including this time; -1 if unknown.
-    `transaction` is what to settle, or 0 for nothing; it is unique."""
+    `transaction` is the unique number of the transaction to settle, or 0 if there is none."""
 
     transaction: int
     packets: list[bytes]
@@ -226,7 +226,7 @@ class Messages(msgspec.Struct, array_like=True):
 
 
 class Peek(msgspec.Struct, array_like=True):
-    """Asks for the first messages of a queue, at most those in the node's memory."""
+    """Asks for the first messages of a queue. The answer has only messages in the node's memory."""
 
     queue: str
     limit: int
@@ -236,10 +236,10 @@ class Settlement(IntEnum):
     """How a transaction that received messages ends."""
 
     ROLL_BACK = 0
-    """They go back to where they were."""
+    """The messages go back to their places in the queue."""
     COMMIT = 1
     REJECT = 2
-    """They are refused for good; their sender is told if it asked for that."""
+    """The messages are refused for good; their sender is told if it asked for that."""
 
 
 class Settle(msgspec.Struct, array_like=True):
@@ -278,7 +278,7 @@ class Block(msgspec.Struct, array_like=True):
 
 
 class Blocked(msgspec.Struct, array_like=True):
-    """What is now blocked or unblocked, and how many sessions end."""
+    """The address or network that is now blocked or unblocked, and how many sessions end."""
 
     network: str
     sessions: int
@@ -287,7 +287,7 @@ class Blocked(msgspec.Struct, array_like=True):
 class PeerFacts(msgspec.Struct, array_like=True):
     """Facts about an undeclared queue manager.
 
-    host: where it is, an address or a name; empty to forget it, or if it has moved to where its GUID turned up last.
+    host: its address or name; empty to forget the queue manager, or if it has moved to where its GUID was last seen.
     guid: of the queue manager at `host`; empty if unknown.
     keys: its public keys, by purpose; each a file as `mqproto keys make` writes it.
     also: its further addresses.
@@ -314,9 +314,9 @@ class Explain(msgspec.Struct, array_like=True):
 class QueueReceiver(msgspec.Struct, array_like=True):
     """An application that receives from a queue: it waits for messages, or has unsettled ones.
 
-    pid, uid, user: what the kernel says about the process that connected; None and empty if unknown.
+    pid, uid, user: the process that connected, according to the kernel; None and empty if unknown.
     since_s: when it first received from the queue over this connection, UTC.
-    messages, given_s: how many it did not settle, and when it was given the first of them, UTC.
+    messages, given_s: how many messages it has not settled, and when it was given the first of them, UTC.
     program: the first words of its command; empty if the system does not tell.
     """
 
@@ -333,7 +333,7 @@ class QueueReceiver(msgspec.Struct, array_like=True):
 class Explanation(msgspec.Struct, array_like=True):
     """What a node knows about a subject: queues, sequences and messages, the oldest of a queue first.
 
-    receivers: who receives from these queues; unlisted_receivers: how many more there are.
+    receivers: the receivers of these queues; unlisted_receivers: how many more there are.
     """
 
     status: NodeStatus
@@ -346,7 +346,7 @@ class QueueWish(msgspec.Struct, array_like=True):
     """A queue to make or to change. A value of None is the default, or stays as it is.
 
     queue: a path name, or the queue's own name.
-    transactional, public: only for a queue to make; public is its GUID.
+    transactional, public: only for a new queue; public is its GUID.
     quota_kb, journal_quota_kb: 0 for no limit.
     authenticated, privacy, weak_ciphers, senders: parts of its Protection.
     """
@@ -398,7 +398,7 @@ class Failure(msgspec.Struct, array_like=True):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """What a client is told."""
+        """Return the failure that a client gets for an error."""
         return cls(type(error).__name__, str(error), getattr(error, "lacks", ""))
 
 
@@ -532,7 +532,7 @@ def recalled(outcome: bytes) -> ControlFrame:
 
 
 def tagged(outcome: bytes) -> Sent | None:
-    """Return what was sent with a tag, if a kept outcome is that; otherwise None."""
+    """Return the Sent in a kept outcome if it has a tag; otherwise None."""
     try:
         sent = _sent_decoder.decode(outcome[1:]) if outcome[0] == Operation.DONE else None
     except msgspec.MsgspecError:
@@ -575,10 +575,10 @@ def result(operation: Operation, answer: ControlFrame) -> Any:
 
 
 class FrameBuffer:
-    """Bytes in as they arrive, whole frames out.
+    """Takes bytes as they arrive, and gives whole frames.
 
     Args:
-        limit_bytes: the largest payload; a longer one is refused by its head, before any of it is kept.
+        limit_bytes: the largest payload; a longer one is refused as soon as its head arrives, before any of it is kept.
     """
 
     def __init__(self, limit_bytes: int = REQUEST_LIMIT_BYTES) -> None:

@@ -1,4 +1,4 @@
-"""Lists messages that may have been delivered already: those that wait in a restored store.
+"""Lists messages that may have been delivered already: the messages that wait in a restored store.
 
 Nothing is held back, because nobody can tell. Destinations drop messages that they remember. People can compare the
 list with what really happened.

@@ -91,10 +91,10 @@ class RunningNode:
     """One running queue manager. `run_node` makes it; `stop` ends it.
 
     Args:
-        directory: what it knows about itself and others.
+        directory: its knowledge about itself and other queue managers.
         store: its disk, just opened.
         log: where its notes go.
-        recording: records what it sends and receives, if wanted.
+        recording: records all that it sends and receives, if wanted.
         certificates: its own and its neighbours', if it has links with TLS.
         guard: has its keys, if the libraries are installed.
         tracer: takes spans, if wanted.
@@ -175,7 +175,7 @@ class RunningNode:
         """Make a queue, unless there is one of this name.
 
         Raises:
-            UsageError: it cannot be made, or is there and of the other kind.
+            UsageError: it cannot be made, or a queue of this name exists but is of the other kind.
         """
         self._service.operators.make_missing(wish)
 
@@ -185,7 +185,7 @@ class RunningNode:
 
     @property
     def trouble(self) -> str:
-        """Why it accepts nothing that has to be on disk; empty if it does."""
+        """Why the node refuses messages that have to be on disk; empty if it accepts them."""
         if self._stopping:
             return "it stops"
         if not self._store.is_usable:
@@ -200,7 +200,7 @@ class RunningNode:
         return Stays(tracer, node.name, node.guid, called)
 
     def stop(self) -> None:
-        """Accept nothing more, carry out what was decided, and end."""
+        """Accept nothing more, carry out the decisions already made, and end."""
         self._stopping = True
         self._turns.wake()
 
@@ -219,7 +219,7 @@ class RunningNode:
 
         Args:
             neighbours, clients: listening sockets.
-            pings: the ping port, if the node answers Pings and has it.
+            pings: the socket of the ping port, if the node answers Pings.
             for_tls: listens for neighbours that speak TLS, if the node has certificates.
             for_readers: listens for clients that may only look, if there are any.
             for_scrapes: listens for requests for metrics over HTTP, if wanted.
@@ -264,7 +264,7 @@ class RunningNode:
         return served(Monitored(collect, lambda: self.trouble), self._log)
 
     async def pump(self) -> None:
-        """Feed, commit, send, until the node stops."""
+        """Repeat until the node stops: feed the core, commit its writes, send."""
         now = self._clock.now()
         while not self._stopping:
             self._turns.begin()
@@ -286,7 +286,7 @@ class RunningNode:
             self._stays.close()
 
     async def _turn(self, now: Moment) -> Batch:
-        """Take one batch and carry it out. If the disk has no room for it, not even a reserve, wait until it has.
+        """Take one batch and carry it out. If neither disk nor reserve has room for it, wait for room.
 
         Raises:
             StoreError: the disk failed, or is still full when the node stops; nobody was told anything about the batch.
@@ -523,8 +523,8 @@ def serve(
 
     Args:
         log: the file for the log, which rotates.
-        supervised: end with the standard input, so the node does not outlive its parent; and print a line that begins
-            with `opening` before the store is opened, for tests that kill nodes at every moment.
+        supervised: end when the standard input ends, so the node does not outlive its parent; and print a line that
+            begins with `opening` before the store is opened, for tests that kill nodes at every moment.
         topology, name, directory, allow_remote, remote_metrics, queues, capture: as for `run_node`, which also lists
             the errors.
     """

@@ -1,8 +1,8 @@
 """Pings over UDP: requests to neighbours, and answers to theirs.  [MS-MQQB] 2.1.2
 
 The two have separate sockets, because a request and a response look alike. An answer is no larger than its request, and
-never goes to a ping port. A node looks at about 12,800 requests a second, and the system drops more. It answers all
-from known hosts, and about 800 from strangers, whose addresses may be forged.
+never goes to a ping port. A node looks at about 12,800 requests a second, and the system drops the rest. It answers all
+requests from known hosts, and about 800 a second from strangers, whose addresses may be forged.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ ROUND: Final = 128
 ROUND_OF_STRANGERS: Final = 8
 """How many of these to answer for unknown hosts."""
 PAUSE_S: Final = 0.01
-"""How long the next requests then wait; the kernel drops those that it has no room for."""
+"""How long the next requests then wait; the kernel drops the requests that it has no room for."""
 
 
 class PingPort:
     """The ping port of a node, and the requests that it sends.
 
     Args:
-        core: knows what to ask and to answer.
+        core: decides which Pings to send and how to answer them.
         source: our own address; requests leave from it if they go to loopback.
-        ping_ports: the ports of the nodes we know. A request that seems to come from one is forged: an answer would be
-            answered, and that answer too.
+        ping_ports: the ports of the nodes we know. A request that seems to come from such a port is forged: the two
+            ports would answer each other endlessly.
         is_declared: whether a known queue manager may be at a host.
-        recording: records what comes and goes, if wanted.
+        recording: records the datagrams in both directions, if wanted.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PingPort:
     async def run(
         self, listener: socket.socket | None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Answer requests on this socket, if there is one, and send those from `ask`, until `stop`."""
+        """Answer requests on this socket, if there is one, and send the requests from `ask`, until `stop`."""
         with self._scope:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
@@ -138,7 +138,7 @@ class PingPort:
             self._turns.wake()
 
     async def _hear(self, order: SendPing, asking: socket.socket) -> None:
-        """Listen until the core has the response that it waits for; it ignores the rest."""
+        """Listen until the core has the response that it waits for; it ignores other datagrams."""
         while True:
             await trio.lowlevel.wait_readable(asking)
             with suppress(BlockingIOError):

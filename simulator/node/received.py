@@ -49,7 +49,7 @@ class MessageId(NamedTuple):
 
     @property
     def correlation_id(self) -> bytes:
-        """The CorrelationID for a message about this one: 20 bytes."""
+        """The CorrelationID of a message that refers to this message: 20 bytes."""
         return message_identifier.encode(MessageIdentifier(self.manager, self.ordinal))
 
     @classmethod
@@ -141,7 +141,7 @@ class ReceivedMessage:
 
     @property
     def correlation(self) -> MessageId | None:
-        """The message that it is about: for an acknowledgment, the acknowledged one; None for none.
+        """The message that this one refers to: an acknowledgment refers to the acknowledged message; None for none.
 
         An application may have written anything there; any 20 bytes read as an identifier.
         """
@@ -176,9 +176,9 @@ class ReceivedMessage:
 
     @property
     def dead_letter_queue(self) -> str:
-        """The path name of the sender's queue that takes it if it fails; empty for the system's.
+        """The path name of the sender's queue for this message if it fails; empty for the system's dead-letter queue.
 
-        It is known only in the sender's own queues, such as that one: nobody else is told.
+        It is known only in the sender's own queues, such as that queue: packets do not carry it.
         """
         return path_name_in(self.record.trailing)
 

@@ -1,6 +1,6 @@
 r"""Logs failed messages that are removed: a line for each dead letter, or trigger's copy, that leaves its queue.
 
-The line is on disk before the store forgets the message, so between them they always know of it:
+The line is on disk before the store forgets the message, so log and store together always account for it:
 
     {"event": "removed", "message": "GUID\\17", "queue": "errors", "copy": "GUID\\21", "class": "NACK_Q_PURGED", ...}
 
@@ -33,8 +33,8 @@ class Removed(NamedTuple):
     """A failed message that has left its queue.
 
     message: the identifier that it had before it failed.
-    copy: the identifier of what has left; the same for a dead letter.
-    reason: the class of what was done with it; `RETURNED` if it was sent back.
+    copy: the identifier of the message that has left; the same as `message` for a dead letter.
+    reason: the message class for its removal; `RETURNED` if it was sent back.
     """
 
     message: MessageId
@@ -62,7 +62,7 @@ class Removals:
         self._manager = manager
 
     def keep(self, departures: Iterable[Departure]) -> None:
-        """Write a line to disk for each of these that had failed. An error in writing does not end the node."""
+        """Write a line to disk for each of these that had failed."""
         if not (found := list(removed(departures))):
             return
         with suppress(OSError), LogFile(self._path) as file:

@@ -1,6 +1,6 @@
 """Checks whether the disk has the room that a store's quota promises, at the start and while the node runs.
 
-It also says when the disk is full; simulator/storage/reserve.py says how a node goes on then.
+It also reports a full disk; simulator/storage/reserve.py explains how a node goes on then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Line = tuple[str, dict[str, Any]]
 
 
 def found_for(size_bytes: int, core: QueueManager, store: Store) -> bool:
-    """Find room for what an application hands in, besides the next batch; return whether there is room."""
+    """Find room for messages that an application hands in, besides the next batch; return whether there is room."""
     needed_bytes = core.added_bytes + size_bytes
     found = store.make_room(needed_bytes)
     room_bytes = store.room_bytes
@@ -83,7 +83,7 @@ class Room:
     Attributes:
         lasts_s: how long the store can keep growing at its rate, until the disk or the quota is full; None if it does
             not grow, or has not been watched for long enough.
-        free_bytes: what was free at the last look; None if the file system did not tell.
+        free_bytes: the free bytes at the last check; None if the file system did not report them.
     """
 
     def __init__(self, quota_bytes: int, free: Callable[[], int]) -> None:

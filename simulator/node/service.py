@@ -46,16 +46,16 @@ from mqproto.turn.effects import Delivery, Received, StoredState
 CLIENT_LIMIT: Final = 256
 """Connections at once; more wait in the kernel's backlog."""
 READER_LIMIT: Final = 32
-"""The same for readers, who never take the place of other clients."""
+"""The most connections of readers at once; they never take the place of other clients."""
 READERS_ASK: Final = 4
-"""How many readers' questions to look up at a time, because that reads the disk."""
+"""How many questions from readers to answer at a time, because each reads the disk."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
 """How many bytes of answers a client may leave unread; beyond it, the node reads nothing from it until they are."""
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
 """The most bytes that one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
 REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledBack)
-"""Errors that a client is told about its request; nothing of it was carried out."""
+"""Errors that are reported to the client whose request failed; no part of the request was carried out."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +64,7 @@ class Consumer:
 
     number: also names the transaction, so it differs in each life of the node.
     fence: the epoch of its receiver; 0 for none.
-    count, given_s: how many messages it was given, and when, UTC.
+    count, given_s: how many messages it was given, and the time in UTC.
     is_patient: whether it may wait for a message that has yet to come.
     """
 
@@ -83,13 +83,13 @@ class ClientService:
     """All clients of one node.
 
     Args:
-        core: does what they ask for.
-        directory: knows what their names mean.
-        store: has most messages, for questions about them.
+        core: carries out their requests.
+        directory: resolves the names that they use.
+        store: has most messages, and answers questions about them.
         state: what the store has about invokers of numbered operations.
-        buffer: to read into.
+        buffer: for reads from their sockets.
         room: knows the room on the disk.
-        log: takes who changed what.
+        log: for lines about each client's changes.
         round_trip_s: returns TCP's round-trip time on a session's connection, or None.
     """
 
@@ -125,10 +125,10 @@ class ClientService:
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[ClientConnection, bytes]] = []
         self._emptying: list[tuple[ClientConnection, bytes, str]] = []
-        """Answers to clients that had a queue purged, and its name."""
+        """Clients whose purge is not finished, each with the answer that it gets then and the name of the queue."""
         self._clients: set[ClientConnection] = set()
         self._places = {False: trio.Semaphore(CLIENT_LIMIT), True: trio.Semaphore(READER_LIMIT)}
-        """Free places, by whether clients may only look."""
+        """Free places for connections; the key is whether a client may only look."""
         self._reading = trio.CapacityLimiter(READERS_ASK)
         self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
@@ -230,7 +230,7 @@ class ClientService:
         self.turns.wake()
 
     def answer_when_empty(self, client: ClientConnection, frame: bytes, queue: str) -> None:
-        """Send a frame when everything purged is off the disk, once the last of it goes with the next batch."""
+        """Send a frame once all purged messages are off the disk; the last may leave it with the next batch."""
         if self.operators.is_emptying(queue):
             self._emptying.append((client, frame, queue))
         else:
@@ -298,7 +298,7 @@ class ClientService:
                 yield OpenReceive(id(client), client.deeds.who, one.queue, since_s, one.count, one.given_s)
 
     def scrub(self, client: ClientConnection, request: int) -> None:
-        """Overwrite what has left but is still on disk; it takes a while."""
+        """Overwrite the deleted messages that are still on disk; this takes a while."""
         self._nursery.start_soon(self._scrub, client, request)
 
     async def _scrub(self, client: ClientConnection, request: int) -> None:
@@ -355,15 +355,15 @@ class ClientService:
             self._patience.expect(number, trio.current_time() + wish.timeout_s)
 
     def waits(self, client: ClientConnection, request: int) -> bool:
-        """Whether a receive waits for a message that has yet to come: the message's batch carries out both."""
+        """Whether a receive waits for a message that has yet to come. The batch of that message carries out both."""
         consumer = client.consumers.get(request)
         return consumer is not None and consumer.is_patient and self.core.is_empty(consumer.queue)
 
     def _fence(self, queue: str, epoch: int) -> None:
-        """Take back what receivers of earlier epochs hold, so the queue's first message is the first again.
+        """Take back the messages that receivers of earlier epochs hold, so the queue is in its order again.
 
         Raises:
-            RolledBack: this epoch is itself an earlier one.
+            RolledBack: a later epoch has received from the queue.
         """
         last = self._fences.get(queue, 0)
         if epoch < last:
@@ -425,7 +425,7 @@ class ClientConnection:
         self.deeds = deeds
         self.only_looks = only_looks
         self.questions = 0
-        """How many of its questions have no answer yet."""
+        """How many of the client's questions have no answer yet."""
         self.consumers: dict[int, Consumer] = {}
         """Its receives, by the number of the request."""
         self.receives_since_s: dict[str, int] = {}
@@ -471,7 +471,7 @@ class ClientConnection:
             await turns.fed()
 
     def abandon(self) -> None:
-        """End the client's receives, and roll back what it did not settle: it is gone."""
+        """End the receives of a client that is gone, and roll back the messages that it did not settle."""
         for consumer in list(self.consumers.values()):
             self._service.abandon(consumer)
 
@@ -482,7 +482,7 @@ class ClientConnection:
         self.listening.cancel()
 
     def _take(self, request: ControlFrame) -> bool:
-        """Feed the core a request; return whether it is a receive that waits, so the loop has nothing to do for it."""
+        """Feed the core a request; return whether it is a receive that waits, for which the loop has nothing to do."""
         wish = control.parameters(request)
         try:
             if self.only_looks and request.operation not in LOOKS:
@@ -505,7 +505,7 @@ class ClientConnection:
         return False
 
     def _perform(self, request: ControlFrame, identifier: int, wish: object) -> bytes:
-        """Carry out a numbered operation, unless that has been done; return its outcome."""
+        """Carry out a numbered operation, unless it was performed before; return its outcome."""
         invoker, performers = self.introduction.invoker, self._service.performers
         if not invoker:
             name = Operation(request.operation).name
@@ -628,7 +628,7 @@ def _by_destination(messages: Iterable[tuple[str, Draft]]) -> list[tuple[str, li
 
 
 def _check_copies(parts: Iterable[tuple[int, Sequence[Draft]]]) -> None:
-    """Refuse a request that makes too many copies; each part is the number of queues and the drafts for them."""
+    """Refuse a request that makes too many copies; a part is a number of queues and the drafts for these queues."""
     count = size_bytes = most = 0
     for copy_count, drafts in parts:
         count += copy_count * len(drafts)

@@ -17,7 +17,7 @@ import trio
 from mqproto.routing.peers import host_group
 
 PIECE_BYTES: Final = 16 * 1024
-"""How much to read from a stranger at a time: others wait meanwhile, about 3 ms for small messages."""
+"""How much to read from a stranger at a time: all other peers wait meanwhile, about 3 ms for small messages."""
 DEBT_LIMIT_S: Final = 1.0
 """A host that has to wait longer than this gets no further connection."""
 ACCOUNTS: Final = 4_096

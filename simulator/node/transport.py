@@ -49,10 +49,10 @@ class Transports:
 
     Args:
         core: is fed from here; its decisions come back with `open`, `send` and `close`.
-        source: our own address; connections leave from it, so a capture shows who is who.
+        source: our own address; connections leave from it, so a capture shows the node by its address.
         settings: of this queue manager.
         buffer: to read into.
-        recording: records what crosses the connections, if wanted.
+        recording: records all bytes on the connections, if wanted.
         handshakes: for TLS, if there are neighbours that speak it.
     """
 
@@ -80,7 +80,7 @@ class Transports:
         self._farewells = trio.CapacityLimiter(FAREWELLS)
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[int, str] = {}
-        """The hosts, by session, of peers that are unknown or have not said yet who they are."""
+        """The hosts of peers that are unknown or have not identified themselves yet, by session."""
         self._scopes: dict[int, trio.CancelScope] = {}
         self._accepting = trio.CancelScope()
 
@@ -367,7 +367,7 @@ async def dial(
     """Connect to a host's first address that answers, from our own address if both are on loopback.
 
     [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up again each time, note <55>. Each of several addresses gets a
-    share of the time. A datagram socket is connected at once, whether anybody is there or not.
+    share of the time. A datagram socket is connected at once, even if nobody listens there.
 
     Args:
         avoid: an address to try last.

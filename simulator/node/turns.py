@@ -65,7 +65,7 @@ class TurnFeed:
         """Note that something was fed; return when it has been carried out.
 
         Returns:
-            how many seconds that took: the share of the batch's time that falls to these bytes.
+            the seconds spent on these bytes: their share of the batch's time.
         """
         turn = self.count(messages=messages, size_bytes=size_bytes)
         await turn.over.wait()
@@ -102,7 +102,7 @@ class TurnFeed:
 
 
 class Alarm:
-    """Rings at a time that is mostly put off before it comes.
+    """Rings at a time that is usually postponed before it comes.
 
     Setting one of trio's deadlines for each wait would take as long as a small batch. So the alarm wakes at the first
     time that was set, and checks whether that still holds.

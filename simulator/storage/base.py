@@ -1,7 +1,7 @@
 """The tables of a node's store: one SQLite file, one connection.
 
-A transaction is on disk when it ends only if that was asked for; otherwise a power loss may take it, and all
-that came after it. As long as that can happen, the log has all of it that matters.
+A transaction is on disk at its end only if it is `flushed`; otherwise a power loss may undo it and all later ones. As
+long as that can happen, the log has the same data.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ PRAGMAS: Final = (
 SOURCE_BYTE: Final = 17
 """Where the source is in a packet: SourceQueueManager, behind the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
 BUSY_RUNNING_MS: Final = 10
-"""How long another program's write may hold us up while we run: ours can wait, and the node's neighbours cannot."""
+"""How long another program's write may hold us up while we run: our own write can wait, but the neighbours cannot."""
 
 
 class Mark(NamedTuple):
@@ -115,10 +115,10 @@ def made_counter(name: str, value: int) -> tuple[str, int]:
 
 
 def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
-    """Return whose the tables are, and where they live, from rows as they were read.
+    """Return the nodes that own the tables, and where the tables live, from rows as they were read.
 
     Raises:
-        DamageError: a row is not what was written.
+        DamageError: a row differs from the row that was written.
     """
     return [(guid, Home(*home)) for guid, *home in whole_rows("node", rows, lambda *columns: columns)]
 
@@ -132,7 +132,7 @@ class StoreTables:
         files: the system's, or simulated ones.
 
     Attributes:
-        home: where they say that they live.
+        home: where the tables live, according to themselves.
         log_salts: the salts of SQLite's log, as it was last seen.
 
     Raises:
@@ -180,7 +180,7 @@ class StoreTables:
     # Room
 
     def set_room_aside(self, size_bytes: int) -> None:
-        """Keep this many bytes in free pages of the file, if the disk has room: for the tables when it has none."""
+        """Keep this many bytes in free pages of the file, if the disk has room; the tables use them once it is full."""
         [(page_bytes,)], [(free_count,)] = self._rows("PRAGMA page_size"), self._rows("PRAGMA freelist_count")
         if free_count * page_bytes >= size_bytes:
             return
@@ -198,7 +198,7 @@ class StoreTables:
                 raise
 
     def let_grow(self, may_grow: bool) -> None:
-        """Set whether the file may grow. If not, a transaction that needs more pages than there are is undone.
+        """Set whether the file may grow. If not, a transaction that needs more pages than the file has is undone.
 
         SQLite's log must fit into the file, or that log would never end.
         """
@@ -222,8 +222,8 @@ class StoreTables:
             flushed: whether it is on disk when it ends, with all that came before.
 
         Raises:
-            sqlite3.Error: nothing of it is there.
-            StoreError: SQLite's log cannot be looked at; all of it is there.
+            sqlite3.Error: none of the writes took effect.
+            StoreError: SQLite's log cannot be read; all of the writes took effect.
         """
         # With NORMAL, SQLite flushes its log only before a checkpoint. With FULL, also after a commit: all of that
         # log, so what earlier commits have put there too.
@@ -239,7 +239,7 @@ class StoreTables:
         self.look_at_log()
 
     def take_over(self, recent: RecentRows, mark: Mark) -> None:
-        """Have all of it on disk here, so the log can begin again. All or part of it may be here already.
+        """Write the log's recent rows to the tables on disk, so the log can begin again. Rows may be here already.
 
         Raises:
             sqlite3.Error: nothing has changed.
@@ -250,10 +250,10 @@ class StoreTables:
 
     @contextmanager
     def seen_with(self, recent: RecentRows) -> Iterator[None]:
-        """Within, all of it is here for this connection alone, in memory: nothing goes to the disk, which may be full.
+        """In the block, this connection alone sees the rows, in memory: nothing goes to the disk, which may be full.
 
         Raises:
-            sqlite3.Error: they cannot be read.
+            sqlite3.Error: the tables cannot be read.
         """
         last_keys, may_grow = dict(self.messages.last_keys), self._may_grow
         self.let_grow(True)
@@ -291,10 +291,10 @@ class StoreTables:
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
         """Put those of these messages that are damaged into the quarantine, as they stand.
 
-        They stay among the others until they are removed, and nothing else in their rows is of use.
+        They stay among the other messages until they are removed; nothing else in their rows is of use.
 
         Args:
-            copies: whole copies that the log has, by key; these messages are mended.
+            copies: whole copies in the log, by key; messages with such a copy are mended.
         """
         if hurt := self.messages.hurt_among(keys):
             with self.transaction(flushed=True):
@@ -305,11 +305,11 @@ class StoreTables:
                 self.messages.mark([key for key in hurt if key not in copies])
 
     def set_aside_found(self) -> None:
-        """Set aside those that a start has found, once it has read the log; then counts fit again, whatever leaves."""
+        """Set aside the damaged messages that a start found, once it has read the log; then the counts are right."""
         self.set_aside(self._found_hurt, {})
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
-        """Put queues that exist from now on, or are renamed. One may take the name that another has given up."""
+        """Write queues that are new or renamed. A queue may take the name that another has given up."""
         if rows := list(rows):
             self.db.executemany(GIVE_UP_NAME, ((row.queue, row.name) for row in rows))
             self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
@@ -324,7 +324,7 @@ class StoreTables:
             self.db.executemany(REPLACE_IDENTIFIER, _with_checksums(rows))
 
     def put_states(self, states: RecentStates) -> None:
-        """Put all other rows except queues and identifiers. Most slices have few of them, and each statement costs."""
+        """Put all other rows except queues and identifiers. Most slices have few, and each statement takes time."""
         run_many = self.db.executemany
         if states.outgoing:
             run_many(UPSERT_OUTGOING, _with_checksums(states.outgoing.values()))
@@ -344,7 +344,7 @@ class StoreTables:
             run_many(UPSERT_OUTCOME, _with_checksums(kept))
 
     def _forget_sequences(self) -> None:
-        """Forget sequences that gave up their places if there are too many, first those of the host with the most."""
+        """If there are too many sequences that gave up their places, forget some, first from the host with the most."""
         [(count,)] = self._rows("SELECT row_count FROM total WHERE name = 'incoming_sequence'")
         if count > SEQUENCES_KEPT:
             self.forgotten_count += self.db.execute(
@@ -352,7 +352,7 @@ class StoreTables:
             ).rowcount
 
     def put_home(self, home: Home) -> None:
-        """Record where they live from now on."""
+        """Record where the tables live from now on."""
         self.db.execute(
             "UPDATE node SET machine = ?, path = ?, inode = ?, checksum = ?",
             (*home, row_checksum((self._node, *home))),
@@ -399,7 +399,7 @@ class StoreTables:
         return list(whole_rows("queue", rows, made_queue))
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """Return the incoming sequences that are asked for."""
+        """Return the incoming sequences that `read` asks for."""
         found = "SELECT * FROM incoming_sequence WHERE source = ? AND queue BETWEEN ? AND ? LIMIT 1024"
         return list(whole_rows("incoming_sequence", self.db.execute(found, read).fetchall(), IncomingRow))
 
@@ -461,7 +461,7 @@ class StoreTables:
             return said_by_witness(path, self._files.read(path), self._node) if there else None
 
     def look_at_log(self) -> None:
-        """Learn which of SQLite's logs it is now."""
+        """Read the salts of SQLite's current log."""
         with explained_file(self._log_path):
             header = self._files.head(self._log_path, LOG_HEADER_BYTES)
         if header != self._log_header:
@@ -497,7 +497,7 @@ def write_anew(db: sqlite3.Connection) -> None:
     """Rewrite the tables' files, so that they contain no deleted data.
 
     Raises:
-        sqlite3.Error: it cannot be done now; nothing has changed.
+        sqlite3.Error: the tables cannot be rewritten now; nothing has changed.
     """
     # On the disk of the tables or another, but not in memory, where a long queue has no room.
     db.execute("PRAGMA temp_store = FILE").close()

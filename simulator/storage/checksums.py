@@ -1,9 +1,9 @@
 """The checksum of a row of the tables: CRC-32 over all that the row contains, in one encoding.
 
 For a message it covers the packed numbers and then the packet; for everything else the columns, as
-MessagePack. SQLite's own cksumvfs has one for each page instead. It needs another driver, and a page whose
-write was lost still has one that fits. So queues and tables also keep how many rows they have and the sum of
-their checksums.
+MessagePack. SQLite's own cksumvfs has a checksum for each page instead. It needs another driver, and a page whose write
+was lost still has a matching one. So queues and tables also keep how many rows they have and the sum of their
+checksums.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def message_checksum(key: int, packet: bytes, message_id: int, final_ack: bool, 
 def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, int, int | None, int]]:
     """Return the columns of messages in the order of MESSAGE_COLUMNS, checksum included, without a call for each.
 
-    `final_ack` is a number: SQLite has no type for a bool, and its driver would look for an adapter, in vain, for
-    each message again.
+    `final_ack` is a number: SQLite has no type for a bool, and its driver would search in vain for an adapter for each
+    message.
     """
     crc, pack = _crc, _pack
     return [
@@ -66,10 +66,10 @@ def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, i
 def whole_message(
     key: int, packet: bytes, message_id: int, final_ack: int, expires_s: int | None, checksum: int
 ) -> MessageRow:
-    """Return a message as it was read.
+    """Return a message from its columns, if it fits its checksum.
 
     Raises:
-        DamageError: it is not what was written.
+        DamageError: the message differs from the one that was written.
     """
     try:
         row = MessageRow(key, packet, message_id, bool(final_ack), expires_s)
@@ -102,7 +102,7 @@ def message_as_read(*columns: Any) -> MessageRow:
 def packets_as_read(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple[int, bytes, bool]]:
     """Yield key, packet and `final_ack` of messages from their columns in the order of MESSAGE_COLUMNS.
 
-    It does the same as `message_as_read` without a call for each: a page has hundreds of messages.
+    It does the same as `message_as_read` without a function call for each message: a page has hundreds.
 
     Args:
         gone: keys of messages to leave out.
@@ -125,10 +125,10 @@ def whole_rows(table: str, rows: Iterable[Any], make: Callable[..., T]) -> Itera
     """Yield rows of a table as they were read, each with its checksum at the end.
 
     Args:
-        make: makes a row from its columns; the row has them in their order.
+        make: makes a row from its columns, which it has in the same order.
 
     Raises:
-        DamageError: a row is not what was written.
+        DamageError: a row differs from the row that was written.
     """
     for *columns, checksum in rows:
         try:

@@ -1,4 +1,4 @@
-"""Whether all that was put into the tables is there: rows, pages and indexes, compared with what was counted."""
+"""Checks that the tables are complete: rows, pages and indexes are compared with the stored counts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SCHEMA_OF: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 
 
 def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
-    """Compare the tables with what SQLite, the queues and the totals say about them. It reads all but long packets.
+    """Compare the tables with the counts of SQLite, queues and totals. This reads everything except long packets.
 
     Returns:
-        The keys of damaged messages; another one may be damaged, in its packet alone.
+        The keys of damaged messages; damage in a long packet is not noticed.
 
     Raises:
-        DamageError: something is missing, or there that was not put there.
-        sqlite3.Error: they cannot be read.
+        DamageError: a row is missing, or there is a row that the node did not write.
+        sqlite3.Error: the tables cannot be read.
     """
     found = {tuple(row) for row in db.execute(SCHEMA_OF)}
     known = _schema()

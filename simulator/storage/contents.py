@@ -1,4 +1,4 @@
-"""The contents of a store, part in the tables and part in the log; and what a transaction does to them.
+"""The contents of a store, part in the tables and part in the log, and the effect of a transaction on them.
 
 A queue manager that starts loads some of them; nearly all messages stay in the tables.
 """
@@ -46,7 +46,7 @@ class Contents:
     """The messages and queues of a store.
 
     Args:
-        recent: what the log has and the tables lack.
+        recent: the rows that the log has and the tables lack.
     """
 
     def __init__(self, tables: StoreTables, recent: RecentRows) -> None:
@@ -54,10 +54,10 @@ class Contents:
         self._recent = recent
         self._queues = {queue.queue: queue for queue in tables.queues()} | recent.states.queues
         self._numbers = {queue[1:4]: queue.queue for queue in self._queues.values()}
-        """By kind, name and priority; for several sequences to one destination, the one declared last."""
+        """Queues' numbers by kind, name and priority; of several sequences to one destination, the last declared."""
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
-        """Add a transaction that the log has, as `resolved` returned it. Return how many bytes of messages it adds."""
+        """Add a transaction in the log, as returned by `resolved`. Return how many bytes of messages it adds."""
         for queue in writes.queues:
             was = self._queues.get(queue.queue)
             if was is not None and self._numbers.get(was[1:4]) == queue.queue:
@@ -80,10 +80,10 @@ class Contents:
         return found
 
     def page(self, page: ReadPage) -> list[Row]:
-        """Return the messages that are asked for, as (key, packet, final_ack).
+        """Return the messages of a page, as (key, packet, final_ack).
 
-        Log and tables are merged before anything is cut: otherwise a smaller message of the log could follow
-        one of the tables that does not fit.
+        Log and tables are merged before the page is cut: otherwise a small message of the log could follow a message of
+        the tables that does not fit.
         """
         first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
         limit = max(1, page.limit_messages)
@@ -96,7 +96,7 @@ class Contents:
             return fitting(heapq.merge(stored, recent), limit, page.limit_bytes)
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
-        """Return messages of a queue with keys from first to last, in order; all, or only `final_ack`."""
+        """Return messages of a queue with keys from first to last, in order: all, or only those with `final_ack`."""
         rows = list(self._recent.messages.between(first, last))
         if self._tables.messages.may_have(first):
             gone, stored = self._recent.gone, self._tables.messages.between(first, last, finals=finals)
@@ -115,14 +115,14 @@ class Contents:
             )
 
     def _expiring(self, expires_s: int, key: int) -> MessageRow:
-        """The message of an entry in an index."""
+        """Return the message of an entry in the index of expiring messages."""
         found = self.between(key, key)
         if not found or (found[0].expires_s != expires_s and not isinstance(found[0].packet, HurtPacket)):
             raise DamageError(f"message {key:#x} is to expire at {expires_s}, and there is none that does")
         return found[0]
 
     def resolved(self, writes: Writes) -> tuple[Writes, dict[int, Size]]:
-        """Return the same without `finals` and `moves`, and the messages that it removes from the tables.
+        """Return the transaction without `finals` and `moves`, and the messages that it removes from the tables.
 
         Raises:
             AssertionError: it cannot be carried out.
@@ -144,10 +144,10 @@ class Contents:
         return writes, gone
 
     def _without_moves(self, writes: Writes) -> Writes:
-        """Replace moves: a message that moves comes with its new key, and is removed with the old."""
+        """Replace each move by an insertion of the message under its new key and a removal under its old key."""
         messages = {row.key: row for row in writes.messages}
         moved: dict[int, MessageRow] = {}
-        """By their old keys. A message in two ranges of `finals` moves with the first."""
+        """Messages by their old keys. A message in two ranges of `finals` moves with the first range."""
 
         def move(row: MessageRow, new: int, expires_s: int | None) -> None:
             moved.setdefault(row.key, row._replace(key=new, expires_s=expires_s))
@@ -183,7 +183,7 @@ class Contents:
                 given_up.add(was[1:4])
 
     def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
-        """Check that no message in the store has one of these keys, and that their queues were declared."""
+        """Check that these keys are new to the store, and that their queues were declared."""
         if in_order(keys):
             first = keys[0] if keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS else None
         else:
@@ -206,8 +206,8 @@ class Contents:
 def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
     """Return the longest prefix that keeps within both limits, but at least the first row if there is one.
 
-    Everything that is cut by size goes through here. The reader goes on behind the last row that it was
-    given, so no row may follow one that is left out.
+    Every read with a size limit uses this. The reader continues after the last row that it was given, so no row may
+    follow an omitted one.
     """
     found: list[Row] = []
     size_bytes = 0
@@ -220,14 +220,14 @@ def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[
 
 
 def load(tables: StoreTables, life: NewLife | None, used: Iterable[int]) -> StoredState:
-    """Return all that a queue manager must know to start, oldest first; of the messages, only the held ones.
+    """Return all that a queue manager needs to start, oldest first; only held messages are included.
 
     Args:
         life: the life that is to begin.
-        used: the keys of messages that the log has, and of those that it removes from the tables.
+        used: the keys of messages in the log, and of messages that the log removes from the tables.
 
     Raises:
-        DamageError: something is not what was written.
+        DamageError: a row differs from the row that was written.
         sqlite3.Error: the file cannot be read.
     """
     db = tables.db
@@ -285,7 +285,7 @@ def _stored_queue(db: sqlite3.Connection, queue: QueueRow, last_used: int) -> St
 
 
 def _gaps(db: sqlite3.Connection, queue: StoredQueue) -> Iterator[tuple[int, int]]:
-    """The ranges of keys between a queue's first and last that have no message; mostly there are none."""
+    """Yield the ranges of unused keys between a queue's first and last message; usually there are none."""
     if queue.message_count < queue.last - queue.first + 1:
         keys = db.execute(
             "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key", keys_of(queue.queue)

@@ -1,8 +1,8 @@
-"""A node's disk in memory, with the contract of simulator/storage: what is committed is there, and nothing else.
+"""A node's disk in memory, with the contract of simulator/storage: it has exactly what was committed.
 
-`begin` takes a transaction and `flush` makes it last; `commit` is both. A crash between the two leaves either all of
-it or nothing, whichever the caller says. Unit tests run on this store. Simulated worlds run on the real one, and
-compare its contents with those of this one; a property test does so transaction for transaction.
+`begin` takes a transaction and `flush` makes it last; `commit` is both. A crash between the two keeps all of the
+transaction or nothing, as the caller chooses. Unit tests run on this store. Simulated worlds run on the real store, and
+compare its contents with this one; a property test does so after each transaction.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Shelf:
         self.final_ack_count += row.final_ack
 
     def take(self, first: int, last: int) -> list[MessageRow]:
-        """Remove the messages from one position to another, both included."""
+        """Remove and return the messages from the first to the last position, both included."""
         low, high = bisect_left(self.positions, first), bisect_right(self.positions, last)
         rows = [*map(self.rows.pop, self.positions[low:high])]
         del self.positions[low:high]
@@ -83,21 +83,21 @@ class Disk:
         self.size_bytes = 0
         """The bytes that all messages take."""
         self.room_bytes: int | None = None
-        """How many bytes of packets fit in all; None for a disk that never fills up."""
+        """How many bytes of packets the disk has room for; None for a disk that never fills up."""
         self.hurt: dict[int, HurtPacket] = {}
-        """What is read instead of damaged messages, by key; all else here has them as they were."""
+        """The damaged messages, by key, as they are read; everything else here has their original packets."""
         self._shelves: dict[int, Shelf] = {}
         self._expiring: list[tuple[int, int]] = []
-        """`expires_s` and key of the messages that have one, in order."""
+        """`expires_s` and key of each message that expires, in order."""
         self._pending: Writes | None = None
 
     # Writing
 
     def commit(self, writes: Writes) -> None:
-        """Put all of it on disk.
+        """Put the whole transaction on disk.
 
         Raises:
-            StoreError: the disk is full, and nothing of it is there.
+            StoreError: the disk is full, and no part of the transaction is there.
         """
         self.begin(writes)
         self.flush()
@@ -106,7 +106,7 @@ class Disk:
         """Take a transaction; it is on disk when `flush` returns.
 
         Raises:
-            StoreError: the disk is full, and nothing of it will be there.
+            StoreError: the disk is full, and no part of the transaction will be there.
         """
         assert self._pending is None, "the transaction before was not flushed"
         if self.room_bytes is not None:
@@ -122,7 +122,7 @@ class Disk:
         self._apply(writes)
 
     def crash(self, *, kept: bool) -> None:
-        """The machine stops. A transaction that was begun is on disk as a whole if `kept`, or not at all."""
+        """Stop the machine. A transaction that was begun is completely on disk if `kept`; otherwise it is lost."""
         if kept and self._pending is not None:
             self.flush()
         self._pending = None
@@ -190,7 +190,7 @@ class Disk:
         return rows
 
     def set_aside_hurt(self) -> None:
-        """A node has found the damaged messages: their rows are of no use, except that they are there."""
+        """Note that a node has found the damaged messages: their rows still count, but have no other use."""
         for key in self.hurt:
             [row] = self._take(key, key)
             self._put(row._replace(final_ack=False, expires_s=None))
@@ -208,7 +208,7 @@ class Disk:
     # Reading
 
     def load(self) -> StoredState:
-        """Return all that the node must know to start, oldest first; of the messages, only the held ones."""
+        """Return all that the node needs to start, oldest first; only held messages are included."""
         queues = [self._stored_queue(self.queues[number]) for number in sorted(self.queues)]
         kept = [
             row
@@ -232,7 +232,7 @@ class Disk:
         )
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """Return the messages asked for, as (position, packet, final_ack), or with their key if they expire."""
+        """Return the messages of a page as (position, packet, final_ack), or expired ones with their key instead."""
         if isinstance(page, ReadExpired):
             expiring = (self._with_key(key) for _, key in self._expiring if key not in self.hurt)
             return fitting(expiring, page.limit_messages, page.limit_bytes)
@@ -252,7 +252,7 @@ class Disk:
         return fitting(rows, page.limit_messages, page.limit_bytes)
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """Return the incoming sequences that are asked for."""
+        """Return the incoming sequences that `read` asks for."""
         rows = self.incoming.values()
         return [row for row in rows if row.source == read.source and read.first <= row.queue <= read.last]
 
@@ -267,7 +267,7 @@ class Disk:
         return StoredQueue(*queue, len(positions), shelf.size_bytes, first, last, last, shelf.final_ack_count)
 
     def _gaps(self, queue: StoredQueue) -> Iterator[tuple[int, int]]:
-        """The ranges of keys between a queue's first and last that have no message; mostly there are none."""
+        """Yield the ranges of unused keys between a queue's first and last message; usually there are none."""
         if queue.message_count < queue.last - queue.first + 1:
             for before, after in pairwise(self._shelves[queue.queue].positions):
                 if before + 1 < after:
@@ -286,7 +286,7 @@ class Disk:
         return (shelf.rows[position] for position in shelf.positions)
 
     def row(self, key: int) -> MessageRow | None:
-        """The message with this key, if it is there."""
+        """The message with this key; None if there is none."""
         return self._shelves[key >> POSITION_BITS].rows.get(key & LAST_POSITION)
 
     def between(self, first: int, last: int) -> list[MessageRow]:

@@ -1,6 +1,6 @@
 """A store's interface to the operating system: the files of its log, and SQLite for its tables.
 
-`SystemFiles` are the real ones. A simulated world has others, which lose unflushed data when the power goes.
+`SystemFiles` are the real files. A simulated world has files that lose unflushed data when the power fails.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Final, NamedTuple, Protocol
 from mqproto.simulator.base.storeerrors import StoreError, primary_code
 
 FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
-"""macOS flushes to the disk itself only if that is asked for by name."""
+"""macOS flushes to the disk itself only with this request; None on other systems."""
 MACHINE_ID: Final = Path("/etc/machine-id")
-"""Containers mostly have none, or an empty one."""
+"""Most containers have no such file, or an empty one."""
 BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
 LOCK_WAIT_S: Final = 0.05
 """How long to wait for a program that only looks at a lock, before checking whether a node holds it."""
 LOOKS: Final = 200
-"""How often that is tried; each look takes some statements of SQLite."""
+"""How often to check for a lock; each check takes a few SQLite statements."""
 
 
 PAGE_BYTES: Final = 8_192
@@ -43,7 +43,7 @@ class WritableFile(Protocol):
         """Write all parts, one after the other."""
 
     def allocate(self, size_bytes: int) -> None:
-        """Give the empty file this size. It holds zeros, and whatever is written there has room."""
+        """Give the empty file this size. It is filled with zeros, and later writes within this size have room."""
 
     def flush(self) -> None:
         """Flush all writes to disk before this returns."""
@@ -53,17 +53,17 @@ class WritableFile(Protocol):
 
 
 DRAFT: Final = "-new"
-"""Ends the name of a file that is not complete yet."""
+"""The end of the name of a file that is not complete yet."""
 
 
 def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> WritableFile:
-    """Make a file of this size that begins with these bytes and goes on with zeros. It replaces one of this name.
+    """Make a file of this size that begins with these bytes, followed by zeros. It replaces a file of this name.
 
-    It is on disk with its name when this returns, and its name is there only if all of it is. So a file that
-    begins otherwise, or is shorter, is known to be damaged.
+    When this returns, the file is on disk with its name. The name appears only with the complete file. So a file with
+    another beginning, or a shorter one, is known to be damaged.
 
     Raises:
-        OSError: it cannot be made, and does not exist; an earlier one may still exist.
+        OSError: the file cannot be made, and does not exist; an earlier file may still exist.
     """
     draft = path.with_name(f"{path.name}{DRAFT}")
     ours = {draft.name, path.name}.difference(files.names(path.parent))
@@ -90,7 +90,7 @@ class Lock(Protocol):
 
 
 class FileIdentity(NamedTuple):
-    """Identifies a file, whatever its name: a copy is another file.
+    """Identifies a file independently of its name: a copy is another file.
 
     device: the file system, by its system's number for it until the next restart.
     inode: its number there; 0 if there is no file.
@@ -104,7 +104,7 @@ NO_FILE: Final = FileIdentity(0, 0)
 
 
 class Files(Protocol):
-    """Files by their paths. Methods for the log may raise OSError, those for the tables sqlite3.Error."""
+    """Files by their paths. Methods for the log may raise OSError, and methods for the tables sqlite3.Error."""
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder."""
@@ -116,16 +116,16 @@ class Files(Protocol):
         """Open a file that exists."""
 
     def rename(self, path: Path, new: Path) -> None:
-        """Rename a file; one that had the new name is gone."""
+        """Rename a file. It replaces a file that had the new name."""
 
     def identity(self, path: Path) -> FileIdentity:
-        """Return which file has this name; NO_FILE if none has."""
+        """Return the identity of the file with this name; NO_FILE if there is none."""
 
     def changed_s(self, path: Path) -> int:
-        """Return when a file was last written, UTC; 0 if that is not known."""
+        """Return the time of the last write to a file, UTC; 0 if unknown."""
 
     def machine(self) -> str:
-        """Return what identifies this machine, in at most 32 letters; empty if nothing does."""
+        """Return an identifier of this machine, at most 32 letters; empty if it has none."""
 
     def read(self, path: Path) -> bytes:
         """Return the contents of a file."""
@@ -137,7 +137,7 @@ class Files(Protocol):
         """Put the names in a folder on disk, before this returns."""
 
     def head(self, path: Path, size_bytes: int) -> bytes:
-        """Return the first bytes of a file; none if it does not exist."""
+        """Return the first bytes of a file; empty if it does not exist."""
 
     def connect(self, path: Path, begins: bytes = b"") -> sqlite3.Connection:
         """Open the file of the tables; it is made if it does not exist.
@@ -150,10 +150,10 @@ class Files(Protocol):
         """Close the tables without SQLite's last step, which is to move its log to them."""
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
-        """Have SQLite write a log of its own, so a transaction is there completely or not. Return whether it can."""
+        """Have SQLite write a log of its own, so a transaction is complete or absent. Return whether it can."""
 
     def keep_room(self, path: Path) -> None:
-        """Give SQLite's log room or, if the tables are closed, set room aside for the next one."""
+        """Give SQLite's log its room. If the tables are closed, set this room aside for the next log."""
 
     def lock(self, path: Path) -> Lock:
         """Hold the lock of a store; the file beside it stays empty.
@@ -163,7 +163,7 @@ class Files(Protocol):
         """
 
     def is_locked(self, path: Path) -> bool:
-        """Whether a store is open on the file, or cannot be looked at. This keeps nobody from opening one."""
+        """Whether a store is open on the file, or this cannot be checked. The check blocks nobody's start."""
 
 
 class SystemFile:
@@ -277,7 +277,7 @@ class SystemFiles:
         return db
 
     def _begin_log(self, path: Path, header: bytes) -> None:
-        """Begin SQLite's log with this header, if there is none; on a full disk without room it may not."""
+        """Begin SQLite's log with this header, if there is none; on a full disk it may have no room to."""
         log, _ = _log_and_room(path)
         if not header or not path.exists() or any(self.head(log, LOG_HEADER_BYTES)):
             return
@@ -364,7 +364,7 @@ def _locked(file: str) -> sqlite3.Connection:
 
 
 def _log_and_room(path: Path) -> tuple[Path, Path]:
-    """The path of SQLite's own log, and of the file that takes its place if there is none."""
+    """The path of SQLite's own log, and of the file that keeps its room while there is no log."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-wal-room")
 
 

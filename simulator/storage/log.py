@@ -1,7 +1,7 @@
-"""The log of a store: its segments, and how what they have gets to the tables.
+"""The log of a store: its segments, and how their contents move to the tables.
 
-Most of a record is obsolete when the log has grown long. Only the rest of its oldest segment goes to the tables, a part
-with each further commit, and the segment is removed.
+Most of a record is obsolete when the log has grown long. Only the current data of its oldest segment goes to the
+tables, a part with each further commit; then the segment is removed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mqproto.turn.effects import MessageRow, Writes
 
 
 class LogLimits(NamedTuple):
-    """How much is only in the log.
+    """Limits for the data that is only in the log.
 
-    segment_bytes: how long a segment is, unless it has a single longer record.
+    segment_bytes: the length of a segment, unless a single record is longer.
     segments: with one more, the oldest goes to the tables.
-    memory_bytes: about how much messages may take that are only in the log; with more, the oldest segment goes.
+    memory_bytes: about how much messages only in the log may take; with more, the oldest segment goes.
     slice_messages, slice_bytes: how much goes to the tables with a commit; twice what the commit has, if that is more.
-    reserve_bytes: how much is set aside, for the log, for a full disk; 0 for nothing. One share of it has room for all
-        that neighbours can bring with one batch (simulator/node/turns.py).
+    reserve_bytes: how much to set aside for the log on a full disk; 0 for nothing. One share has room for the most that
+        neighbours can bring with one batch (simulator/node/turns.py).
     """
 
     segment_bytes: int = 8 << 20
@@ -47,23 +47,23 @@ class LogLimits(NamedTuple):
 
 LIMITS: Final = LogLimits()
 REMOVALS: Final = 8
-"""How many messages can leave the tables in the time that one takes to go there."""
+"""How many messages can leave the tables in the time that one message takes to enter them."""
 SCANNED_MESSAGES: Final = 5_000
-"""How many messages of a segment are checked with a commit, to see which are still there."""
+"""With each commit, check this many messages of a segment for those that are still in the store."""
 SMALLEST_BYTES: Final = 512
-"""The size of a segment on a disk that has no room for more."""
+"""The size of a segment on a disk without room for a larger one."""
 OVERDRAFT: Final = 4
-"""How many times the size in `LogLimits` the log may have if the tables cannot be written just now."""
+"""The log may have this many times the size in `LogLimits` while the tables cannot be written."""
 
 
 @dataclass(slots=True)
 class _Due:
-    """What has to go to the tables before the oldest segment can be removed.
+    """The data that has to go to the tables before the oldest segment can be removed.
 
-    keys: the keys of the messages that it put into the store; those that are still there have to go.
-    looked_at: how many of them are done.
-    removals, identifiers: how many of those that only the log has, the oldest first. Later ones are in a
-        later segment.
+    keys: the keys of the messages that the segment put into the store; those still in the store have to go.
+    looked_at: how many of these keys are done.
+    removals, identifiers: how many of the removals and identifiers that only the log has are due, the oldest first. The
+    rest belongs to later segments.
     """
 
     keys: list[int]
@@ -76,13 +76,13 @@ class Log:
     """The log of one store. The caller has the lock that readers of log and tables need.
 
     Args:
-        found: what a start has found, and left in the log.
+        found: the data that a start has found and left in the log.
 
     Attributes:
-        recent: what the log says and the tables do not.
+        recent: the data that the log has and the tables lack.
         next_record: the number of the next record.
         is_usable: whether log and tables are in step, so that the store can go on.
-        is_overdrawn: whether the log has more than it should, because the tables have no room.
+        is_overdrawn: whether the log has more than it should, because the tables cannot take more.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Log:
         self._segment = self._older.pop() if self._older else None
         """The segment that is written to."""
         self._due: _Due | None = None
-        """What is still to go from the oldest segment to the tables; None if there is no need yet."""
+        """The data that still has to go from the oldest segment to the tables; None if nothing has to go yet."""
 
     def close(self) -> None:
         """Release the segments."""
@@ -117,7 +117,7 @@ class Log:
         return [*self._older, *([self._segment] if self._segment else [])]
 
     def has_work(self) -> bool:
-        """Whether the log or what is in memory has reached a limit, or something is due to the tables."""
+        """Whether the log or its messages in memory have reached a limit, or data is due for the tables."""
         limits, recent = self._limits, self.recent
         return self._segment is not None and (
             self._due is not None
@@ -128,7 +128,7 @@ class Log:
         )
 
     def segment_for(self, writes: Writes) -> LogSegment:
-        """Return the segment for the next record. The log is kept within its limits on the way."""
+        """Return the segment for the next record. This also keeps the log within its limits."""
         if self._segment is None:
             return self.begin()
         if not self.has_work():
@@ -153,7 +153,7 @@ class Log:
         return self._segment
 
     def begin(self) -> LogSegment:
-        """Begin the log's first segment. The tables know of it, so it cannot be mislaid unnoticed."""
+        """Begin the log's first segment. The tables record it, so its loss would be noticed."""
         segment = self._reserve.segment(self._mark.segment, self._mark.record, SMALLEST_BYTES)
         mark = self._mark._replace(is_begun=True)
         try:
@@ -179,7 +179,7 @@ class Log:
         return segment
 
     def finds_room(self, needed_bytes: int) -> bool:
-        """Find room for a large batch, if need be with a segment for it alone; the reserve stays as it is."""
+        """Find room for a large batch, if necessary in a segment of its own; the reserve is not used."""
         if self._segment is not None and self._segment.free_bytes >= needed_bytes:
             return True
         try:
@@ -191,10 +191,10 @@ class Log:
         return True
 
     def segment_behind(self, full: LogSegment, needed_bytes: int) -> tuple[LogSegment, bool]:
-        """Return a segment for a record that has no room in the last one, and whether all before it is in the tables.
+        """Return a segment for a record that does not fit the last one, and whether all earlier data is in the tables.
 
         Raises:
-            DiskFullError: there is no room for it anywhere.
+            DiskFullError: there is no room for the segment anywhere.
         """
         try:
             self._segment = self._next_segment(full, needed_bytes)
@@ -208,10 +208,10 @@ class Log:
         return self._segment, False
 
     def _try_to_spill(self, writes: Writes) -> None:
-        """Move some of what is due to the tables. If that is not possible now, each commit tries again.
+        """Move some of the due data to the tables. If that is not possible now, each commit tries again.
 
         Raises:
-            StoreError, sqlite3.Error: the disk fails; or has been full, or the file in another's hands, for long.
+            StoreError, sqlite3.Error: the disk fails, or has long been full, or another program has long used the file.
         """
         limits = self._limits
         try:
@@ -236,10 +236,10 @@ class Log:
             self.is_overdrawn = False
 
     def _spill(self, limit: int, limit_bytes: int) -> None:
-        """Move at most `limit` messages from the oldest segment to the tables, and as many rows of all else.
+        """Move at most `limit` messages from the oldest segment to the tables, and as many other rows of each kind.
 
         Raises:
-            WitnessFullError, sqlite3.Error: the tables are as they were.
+            WitnessFullError, sqlite3.Error: the tables are unchanged.
         """
         recent, states, due = self.recent, self.recent.states, self._due
         rows, looked_at, size_bytes = list[MessageRow](), 0, 0
@@ -287,7 +287,7 @@ class Log:
             self._reserve.take(self._older.pop(0))
 
     def take_over(self) -> None:
-        """Move all to the tables, and remove the log."""
+        """Move everything to the tables, and remove the log."""
         segments = self.segments()
         mark = Mark(segments[-1].number + 1, self.next_record, is_begun=False)
         self._witness.flush()

@@ -30,17 +30,17 @@ ROW_BYTES: Final = 400
 
 
 Size = Sequence[int]
-"""How a message counts in its queue: the size of its packet, `final_ack`, and its checksum."""
+"""A message's part in its queue's totals: the size of its packet, `final_ack`, and its checksum."""
 
 
 class RecentRows:
     """Everything in the log that is not in the tables.
 
     Attributes:
-        messages: the messages that came.
-        gone: those messages of the tables that are to go, by key.
-        lasting: keys of messages that expire no more, if the tables have them.
-        states: all else.
+        messages: the messages that were added.
+        gone: the sizes of messages that have to leave the tables, by key.
+        lasting: keys of messages that no longer expire, if the tables have them.
+        states: all other rows.
     """
 
     def __init__(self) -> None:
@@ -51,19 +51,19 @@ class RecentRows:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the tables' messages grow by when they have all of it; mostly they shrink by more."""
+        """By how many bytes moving these rows changes the size of the tables' messages; it usually shrinks."""
         return self.messages.size_bytes - sum([size[0] for size in self.gone.values()])
 
     @property
     def removal_count(self) -> int:
-        """How many rows of the tables are to go, or to change."""
+        """How many rows of the tables have to be removed or changed."""
         return len(self.gone) + len(self.lasting) + len(self.states.forgotten_identifiers)
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """Add a record that was put into the log.
 
         Args:
-            gone: the messages that it removes from the tables, without those that are gone already.
+            gone: the messages that it removes from the tables, without messages already in `gone`.
 
         Returns:
             How many bytes of messages it has added.
@@ -84,7 +84,7 @@ class RecentRows:
         return added_bytes
 
     def clear(self) -> None:
-        """Forget all, because the tables have it."""
+        """Forget everything, because the tables have it."""
         self.messages.clear()
         self.gone.clear()
         self.lasting.clear()
@@ -100,7 +100,7 @@ class RecentRows:
         *,
         with_states: bool,
     ) -> None:
-        """Forget this, which the tables have now, all lasting keys and all queues; also the other states, if asked."""
+        """Forget these rows, all lasting keys and all queues, which the tables now have; if asked, other states too."""
         if rows:
             self.messages.take_keys([row.key for row in rows])
         for key in gone:
@@ -127,11 +127,11 @@ class RecentMessages:
         self._keys: defaultdict[int, list[int]] = defaultdict(list)
         """The keys of each queue, in order."""
         self._expiring: list[tuple[int, int]] = []
-        """`expires_s` and key of the messages that have one, in order."""
+        """`expires_s` and key of each message that expires, in order."""
 
     @property
     def memory_bytes(self) -> int:
-        """About what they take in memory."""
+        """About how many bytes of memory the messages take."""
         return self.size_bytes + ROW_BYTES * len(self.rows)
 
     def put(self, rows: list[MessageRow]) -> None:
@@ -154,14 +154,14 @@ class RecentMessages:
                 insort(self._expiring, (row.expires_s, row.key))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all messages."""
         self.rows.clear()
         self.size_bytes = 0
         self._keys.clear()
         self._expiring.clear()
 
     def take(self, first: int, last: int) -> list[MessageRow]:
-        """Remove the messages of one queue with keys from first to last, both included."""
+        """Remove and return the messages of one queue with keys from first to last, both included."""
         there = self._keys.get(first >> POSITION_BITS)
         if not there or last < there[0]:
             return []
@@ -171,7 +171,7 @@ class RecentMessages:
         return self._gone(keys)
 
     def take_keys(self, keys: list[int]) -> list[MessageRow]:
-        """Remove these messages, which are here."""
+        """Remove and return these messages, which must be here."""
         for first, last in runs(sorted(keys)):
             there = self._keys[first >> POSITION_BITS]
             low, high = bisect_left(there, first), bisect_right(there, last)
@@ -179,7 +179,7 @@ class RecentMessages:
         return self._gone(keys)
 
     def make_lasting(self, key: int) -> bool:
-        """Let a message expire no more. Return whether it is here."""
+        """Make a message never expire. Return whether it is here."""
         row = self.rows.get(key)
         if row is not None and row.expires_s is not None:
             self.take_keys([key])
@@ -189,7 +189,7 @@ class RecentMessages:
     def between(self, first: int, last: int, limit: int | None = None) -> Iterator[MessageRow]:
         """The messages of one queue with keys from first to last, both included; at most `limit`.
 
-        They are looked up one by one, because the tables may have all that a page asks for.
+        They are looked up one by one, because the tables may have all messages of a page.
         """
         there = self._keys.get(first >> POSITION_BITS)
         if not there or there[-1] < first:
@@ -199,7 +199,7 @@ class RecentMessages:
         return map(self.rows.__getitem__, keys)
 
     def expiring(self, limit: int) -> list[tuple[int, int]]:
-        """`expires_s` and key of the messages that expire first."""
+        """Return `expires_s` and key of the messages that expire first."""
         return self._expiring[:limit]
 
     def count(self, queue: int) -> int:
@@ -220,8 +220,8 @@ class RecentStates:
     """The rows that are not messages, each as it was last written.
 
     Attributes:
-        forgotten_invokers: invokers whose outcomes in the tables are to go before `outcomes` come.
-        forgotten_identifiers: ordinals whose rows in the tables are to go before `identifiers` come.
+        forgotten_invokers: invokers whose outcomes in the tables must be removed before `outcomes` are added.
+        forgotten_identifiers: ordinals whose rows in the tables must be removed before `identifiers` are added.
     """
 
     def __init__(self) -> None:
@@ -235,7 +235,7 @@ class RecentStates:
         self.outcomes: dict[tuple[bytes, int], OutcomeRow | None] = {}
 
     def add(self, writes: Writes) -> None:
-        """Add all that a transaction says, except about messages."""
+        """Add all rows of a transaction except messages."""
         for queue in writes.queues:
             self.queues[queue.queue] = queue
         self.outgoing |= writes.outgoing
@@ -278,19 +278,19 @@ class RecentStates:
 
 
 def in_order(keys: list[int]) -> bool:
-    """Whether each is greater than the one before."""
+    """Whether each key is greater than the key before it."""
     return all(map(lt, keys, islice(keys, 1, None)))
 
 
 def runs(keys: list[int]) -> list[tuple[int, int]]:
-    """The same keys, which rise, in as few ranges as possible, none of them over two queues."""
+    """Return these ascending keys as the fewest ranges, each within one queue."""
     if keys and keys[-1] - keys[0] == len(keys) - 1 and keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS:
         return [(keys[0], keys[-1])]
     return joined((key, key) for key in keys)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same keys in as few ranges as possible, none of them over two queues."""
+    """Return the same keys as the fewest ranges, each within one queue."""
     result: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1 and first >> POSITION_BITS == result[-1][1] >> POSITION_BITS:

@@ -1,7 +1,7 @@
 """The contents of a log's segment: one record for each transaction, as bytes.
 
-A record has no `finals` and no `moves`: the store has looked up the messages that they are about, and writes messages
-and removals instead. So a record means the same whatever the tables have by then, and can be carried out twice.
+A record has no `finals` and no `moves`: the store has looked up their messages, and writes additions and removals
+instead. So a record means the same for any state of the tables, and can be carried out twice.
 
 The numbers of messages are in columns and the packets one after the other, so one call of `struct` and one of `join`
 encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with all but the packets, and the
@@ -35,7 +35,7 @@ NEVER: Final = -1
 
 
 class States(msgspec.Struct, array_like=True):
-    """The rows of a transaction that are not messages, and what becomes of them."""
+    """The rows of a transaction that are not messages, and the changes to them."""
 
     queues: list[QueueRow]
     outgoing: list[OutgoingRow]
@@ -56,7 +56,7 @@ _decoder = msgspec.msgpack.Decoder(States)
 class Decoded(NamedTuple):
     """The transaction that a record contains.
 
-    hurt: those of its messages whose packets do not fit their checksums.
+    hurt: its messages whose packets do not match their checksums.
     """
 
     writes: Writes
@@ -94,7 +94,7 @@ def decoded(head: memoryview, packets: memoryview) -> Decoded:
     """Decode a transaction from these bytes.
 
     Raises:
-        ValueError: they are not a transaction.
+        ValueError: the bytes do not form a transaction.
     """
     try:
         return _decoded(head, packets)

@@ -1,4 +1,4 @@
-"""Moves what a crash has left of the log to the tables, before anything else happens to the store."""
+"""Moves a log that a crash has left to the tables, before anything else happens to the store."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Recovered(NamedTuple):
     """The findings of a start.
 
     mark: where the log begins.
-    notices: what an operator should know about it, a line each.
+    notices: facts about the start for an operator, a line each.
     record: the number of the next record.
-    recent: what the tables lack; nothing, if they had room for it.
-    segments: the segments that have what the tables lack, if any. The last one is written to.
-    unfinished: what to report about a last record that a kill may have cut short; empty if there is none.
+    recent: the rows that the tables still lack; empty if they had room for all.
+    segments: the segments with the rows that the tables lack, if any. Writing continues in the last one.
+    unfinished: the report about a last record that a kill may have cut short; empty if there is none.
     """
 
     mark: Mark
@@ -54,7 +54,7 @@ def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> Sto
 
     Raises:
         LifeFullError: a life is to begin, and the disk has no room for the file.
-        StoreError: it is missing, damaged or another node's.
+        StoreError: the witness is missing, damaged or another node's.
     """
     mark = tables.mark()
     with explained_file(path.parent):
@@ -73,12 +73,12 @@ def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> Sto
 
 
 def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path, node: Guid) -> Recovered:
-    """Move the log to the tables. Then no segment is left, except on a disk that has no room for that.
+    """Move the log to the tables. Then no segment is left, unless the disk has no room for the move.
 
-    Nothing is changed before all of it was read. If the process dies meanwhile, the next one does it again.
+    Nothing is changed before the whole log was read. If the process dies meanwhile, the next one starts again.
 
     Raises:
-        StoreError: the log is not whole, or the disk fails.
+        StoreError: the log is damaged or incomplete, or the disk fails.
     """
     mark = tables.mark()
     there = segments_of(files, path)
@@ -140,7 +140,7 @@ def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path
 
 
 def take_again(recent: RecentRows, tables: StoreTables, writes: Writes) -> None:
-    """Take a record of the log, of which the tables may have a part already."""
+    """Add a record of the log. The tables may have a part of it already."""
     # Rows of this record that the tables have already were not there when an earlier one removed those keys.
     for row in writes.messages:
         recent.gone.pop(row.key, None)
@@ -152,9 +152,9 @@ def take_again(recent: RecentRows, tables: StoreTables, writes: Writes) -> None:
 
 
 def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
-    """Flush the last record: a killed process may not have done so, and the system has it all the same.
+    """Flush the last record: a killed process may not have flushed it, although the system has it.
 
-    A power loss may still take it, and must not do so once anything was done with it.
+    Without this, a power loss could undo the record after the store has acted on it.
     """
     with explained_file(path):
         file = files.open(path)
@@ -183,7 +183,7 @@ def _see_that_none_is_missing(path: Path, mark: Mark, names: list[SegmentName]) 
 def _see_that_the_witness_agrees(
     path: Path, mark: Mark, names: list[SegmentName], witness: StoreWitness, record: int
 ) -> None:
-    """Check that the log has all that was said to be on disk, and that the tables are not newer."""
+    """Check that the log has every record reported as on disk, and that the tables are not newer."""
     if record <= witness.record:
         gone = (
             f"record {record} is" if record == witness.record else f"records {record} to {witness.record} are"

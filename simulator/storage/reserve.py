@@ -1,9 +1,9 @@
 """A file set aside for the day on which the disk is full, `a.sqlite-reserve`.
 
 It is filled with zeros, which keep its room. When the log finds no room for its next segment, the reserve becomes that
-segment, which takes no room at all: its header is written in place, and it gets the segment's name. From then on the
-node takes in nothing that makes the store larger; what makes it smaller is written to the reserve. A segment whose
-records are all in the tables is then not removed, but wiped and set aside again: another program would take the room.
+segment, which needs no further room: its header is written in place, and it gets the segment's name. From then on the
+node accepts nothing that enlarges the store; writes that shrink it go to the reserve. A segment whose records are all
+in the tables is then wiped and set aside again; if it were removed, another program would take the room.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.simulator.storage.segments import (
 from mqproto.wire.guid import Guid
 
 SHARES: Final = 3
-"""Applications and neighbours may each fill one share of it with a batch; the third is for making room."""
+"""Shares of the reserve. Applications and neighbours may each fill one with a batch; the third is for making room."""
 SMALLEST_SHARE: Final = 8
 """A disk with little room has a smaller reserve, down to one part in this many."""
 
@@ -36,7 +36,7 @@ class Reserve:
 
     Args:
         store: the file of the tables.
-        wanted_bytes: how much to set aside; with 0 nothing is set aside, and nothing is missing.
+        wanted_bytes: how much to set aside; with 0 there is no reserve, and `is_missing` is False.
         segment_bytes: the usual size of a segment.
 
     Attributes:
@@ -51,7 +51,7 @@ class Reserve:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is none, though there should be: it was used, or could not be made."""
+        """Whether there should be a reserve but is none: it was used, or could not be made."""
         return self.size_bytes == 0 and self._wanted_bytes > 0
 
     @property
@@ -61,14 +61,14 @@ class Reserve:
 
     @property
     def is_short(self) -> bool:
-        """Whether it is smaller than was wanted, or missing."""
+        """Whether the reserve is smaller than wanted, or missing."""
         return self.size_bytes < self._wanted_bytes
 
     def make(self) -> None:
-        """Make the reserve, as far as there is room; replace a short one when there is room for all of it.
+        """Make the reserve, as large as there is room for; replace a short reserve once there is room for a full one.
 
         Raises:
-            StoreError: the disk fails, for a reason other than that it is full.
+            StoreError: the disk fails, other than by being full.
         """
         if not self.is_short:
             return
@@ -103,10 +103,10 @@ class Reserve:
         return True
 
     def segment(self, number: int, record: int, needed_bytes: int) -> LogSegment:
-        """Make a segment of the usual size, or as large as the disk still has room for, or of the reserve.
+        """Make a segment of the usual size, or as large as the disk has room for, or from the reserve.
 
         Raises:
-            DiskFullError: there is no room for what is needed.
+            DiskFullError: there is no room for the needed bytes.
             StoreError: it cannot be made.
         """
         size_bytes = max(self._segment_bytes, needed_bytes)
@@ -121,7 +121,7 @@ class Reserve:
                 size_bytes = max(needed_bytes, size_bytes // 8)
 
     def created(self, number: int, record: int, size_bytes: int) -> LogSegment:
-        """Make a segment of this size, and leave the reserve as it is.
+        """Make a segment of this size without the reserve.
 
         Raises:
             DiskFullError: there is no room for it.
@@ -156,7 +156,7 @@ class Reserve:
         return LogSegment(self._files, path, header, file)
 
     def take(self, segment: LogSegment) -> None:
-        """The log is done with a segment: set it aside if the reserve is missing, or remove it.
+        """Take a segment that the log no longer needs: make it the reserve if that is missing, or remove it.
 
         Raises:
             StoreError: the disk fails.
@@ -171,7 +171,7 @@ class Reserve:
             self._wipe()
 
     def _wipe(self) -> None:
-        """Fill the file with zeros, on disk: its contents are of no use any more."""
+        """Fill the file with zeros, on disk, because its contents are no longer needed."""
         data = self._files.read(self.path)
         if data != bytes(len(data)):
             file = self._files.open(self.path)

@@ -1,13 +1,13 @@
 """The log in front of the tables: files to which each transaction is appended and flushed.
 
-They lie beside the tables, `a.sqlite-log-000001` and on. A segment has a header and then records, each with its
+They lie beside the tables: `a.sqlite-log-000001` and so on. A segment has a header and then records, each with its
 length, checksums and its number; numbers go on from segment to segment. A record begins with the segment's salt, which
-nobody outside knows, so no packet can pass for a record. A segment gets all its room when it is made, with zeros in it:
-a segment that is shorter, or has bytes that are neither a whole record nor zero, was damaged.
+is secret, so no packet can pass for a record. A segment has its full size from the start, filled with zeros. A shorter
+segment, or one with bytes that are neither a whole record nor zero, is damaged.
 
-A crash can leave a last record with some zero sectors: a power loss any, a kill all from the end of a page on, because
-the system writes page by page. Nobody was told that such a record is on disk. The witness beside the log (witness.py)
-has the newest record that was reported as on disk. Anything else that does not fit is damage, and is reported.
+A crash can leave a last record with zero sectors: after a power loss any, after a kill all from the end of a page on,
+because the system writes page by page. Such a record was never reported as on disk. The witness beside the log
+(witness.py) has the newest record that was. Any other mismatch is reported as damage.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ HEADER: Final = Struct(f"<8sI16sQQQ{SALT_BYTES}sI")
 """Magic, version, the node's GUID, the segment's number, that of its first record, the size of the file, the salt; the
 checksum of these."""
 LENGTHS: Final = Struct(f"<{SALT_BYTES}sII")
-"""A record begins with the salt, how many bytes follow before its packets, and how many its packets have."""
+"""A record begins with the salt, the number of bytes between here and its packets, and the size of the packets."""
 HEAD: Final = Struct(f"<{LENGTHS.size}sII")
-"""The head of a record: those lengths, their checksum, and that of all that follows before the packets."""
+"""The head of a record: the lengths, their checksum, and the checksum of all bytes between the head and the packets."""
 CHECKSUM_BYTES: Final = 4
 NUMBER: Final = Struct("<Q")
 """The number of a record, with which the bytes before its packets begin."""
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""After these, room can be made while the node runs."""
+"""Errors after which room can be made while the node runs."""
 NO_ROOM: Final = FULL | {errno.EFBIG}
-"""After these, a smaller file may find room."""
+"""Errors after which a smaller file may find room."""
 
 
 class DamagedFileError(StoreError):
-    """A file beside the tables is not what was written there."""
+    """A file beside the tables differs from what was written there."""
 
 
 class SegmentName(NamedTuple):
@@ -76,7 +76,7 @@ class Header(NamedTuple):
     version: int = VERSION
 
     def encoded(self) -> bytes:
-        """Return the header as bytes, with their checksum."""
+        """Return the header as bytes, with its checksum."""
         *fields, version = self
         data = HEADER.pack(MAGIC, version, *fields, 0)[:-CHECKSUM_BYTES]
         return data + zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little")
@@ -93,7 +93,7 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A transaction as it goes to the log.
+    """A transaction in the form in which the log has it.
 
     keys: the keys of the messages that it puts into the store, in their order.
     """
@@ -119,12 +119,12 @@ class Record(NamedTuple):
 
 
 class LogSegment:
-    """The segment that is written to. `create` makes it; `append` adds to it.
+    """A segment that is open for writing. `create` makes it; `append` adds to it.
 
     Attributes:
         used_bytes: the bytes of header and records.
         keys: the keys of all messages that its records put into the store, in their order.
-        is_sound: whether it is known to hold only whole records. After a failed flush, say, only reading it can tell.
+        is_sound: whether it is known to hold only whole records. After a failed flush, only reading it can tell.
     """
 
     def __init__(self, files: Files, path: Path, header: Header, file: WritableFile) -> None:
@@ -146,7 +146,7 @@ class LogSegment:
         """Make a new file, which is on disk with its name, its header, and room for this many bytes.
 
         Raises:
-            StoreError: it cannot be made, and does not exist.
+            StoreError: the file cannot be made, and does not exist.
         """
         path = segment_path(store, number)
         header = Header(node, number, first_record, size_bytes, os.urandom(SALT_BYTES))
@@ -155,7 +155,7 @@ class LogSegment:
 
     @classmethod
     def gone_on(cls, files: Files, found: FoundSegment, keys: list[int]) -> Self:
-        """Open a segment that was found, to write behind its last whole record. A half record there is wiped.
+        """Open a segment that was found, to write behind its last whole record. A half-written record there is wiped.
 
         Raises:
             StoreError: it cannot be opened or written.
@@ -181,7 +181,7 @@ class LogSegment:
         """Put a record, for which there is room, on disk with one write and one flush.
 
         Raises:
-            StoreError: it is not on disk, if `is_sound`; otherwise it may be.
+            StoreError: if `is_sound`, the record is not on disk; otherwise it may be.
         """
         self.is_sound = False
         with explained_file(self.path):
@@ -205,7 +205,7 @@ class LogSegment:
         self._file.close()
 
     def remove(self) -> None:
-        """Remove the file, because the tables have all of it."""
+        """Remove the file, because the tables have all of its records."""
         self._file.close()
         with explained_file(self.path):
             self._files.remove(self.path)
@@ -215,7 +215,7 @@ class FoundSegment:
     """A segment that was there when the store was opened.
 
     Attributes:
-        torn: what to report about a last record that was dropped; empty if none was.
+        torn: the report about a last record that was dropped; empty if none was.
         used_bytes: the bytes of header and whole records, once all of these were read.
 
     Raises:
@@ -265,7 +265,7 @@ class FoundSegment:
         self._data = b""
 
     def records(self, *, is_last: bool, acknowledged: int) -> Iterator[Writes]:
-        """Yield its transactions, in order; in the last segment, without one that was being written when the end came.
+        """Yield its transactions, in order; in the last segment, without a record that was only half written.
 
         Args:
             acknowledged: the number of a record that is known to have been completely on disk.
@@ -300,7 +300,7 @@ class FoundSegment:
             self.torn = "" if self.flipped else self._half_there(number, at)
 
     def _following(self, at: int) -> int | None:
-        """The place of the next whole head behind another; None if there is none."""
+        """Return the place of the next whole head of a record after this place; None if there is none."""
         if len(self._salt) != SALT_BYTES:
             return None
         following = self._data.find(self._salt, at + 1)
@@ -309,7 +309,7 @@ class FoundSegment:
         return following if following >= 0 else None
 
     def _flipped(self, at: int) -> str:
-        """What to report if all is zero from there on, except for one bit; empty if it is not so."""
+        """Return a report if all bytes from there on are zero except for one bit; otherwise empty."""
         rest = self._data[at:].strip(b"\0")
         if len(rest) != 1 or rest[0].bit_count() != 1:
             return ""
@@ -326,7 +326,7 @@ class FoundSegment:
         )
 
     def _found(self, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
-        """Head and packets of the record at a place; None if there is none, or its head is not whole."""
+        """Return head and packets of the record at a place; None if there is no record, or its head is damaged."""
         lengths = self._lengths(data, at)
         if lengths is None:
             return None
@@ -336,7 +336,7 @@ class FoundSegment:
         return (head, data[middle:end]) if zlib.crc32(head) == checksum else None
 
     def _lengths(self, data: memoryview, at: int) -> tuple[int, int, int] | None:
-        """The start and end of a record's head, and the end of its packets; None if a length is broken."""
+        """Return the start and end of a record's head, and the end of its packets; None if a length is damaged."""
         start = at + HEAD.size
         if start > len(data):
             return None
@@ -353,10 +353,10 @@ class FoundSegment:
         return start, middle, end
 
     def _may_be_torn(self, at: int) -> bool:
-        """Whether the bytes there can be what a power loss leaves of one record that was being written.
+        """Whether a power loss during the write of one record can have left the bytes there.
 
-        Then each of its sectors is zero, as before, or as it was to be, and at least one is zero. Nothing is
-        behind it. Its first bytes tell its length, if they are there.
+        Then each of its sectors is either still zero or completely written, and at least one is zero. Nothing follows
+        it. Its first bytes, if written, tell its length.
         """
         data = self._data
         if at + HEAD.size > len(data):
@@ -405,7 +405,7 @@ def segment_path(store: Path, number: int) -> Path:
 
 
 def store_of(path: Path) -> Path:
-    """The store that a file lies beside: of its log or SQLite's, its witness, or the file of its life."""
+    """Return the store to which a file beside it belongs: a log of ours or of SQLite's, a witness, or a life."""
     return path.with_name(re.sub(r"\.life$", ".sqlite", re.sub(r"-(log-\d+|witness|wal)$", "", path.name)))
 
 
@@ -423,7 +423,7 @@ def segments_of(files: Files, store: Path) -> list[SegmentName]:
 
 
 def damaged(path: Path, what: str) -> StoreError:
-    """The error for a file that no crash can have left like this."""
+    """Return the error for a file in a state that no crash can have left."""
     return DamagedFileError(f"{path}: it is damaged, {what}: {repair_advice(store_of(path))}")
 
 
@@ -440,7 +440,7 @@ def explained_file(path: Path) -> AbstractContextManager[None]:
 
 
 class _ExplainedFile:
-    """Stands around each write, as `explained` does around each commit."""
+    """The context manager for each write of a file, as `explained` is for each commit."""
 
     __slots__ = ("_path",)
 

@@ -1,7 +1,7 @@
-"""A node's disk: a log to which each transaction is appended, and tables for what lasts longer.
+"""A node's disk: a log to which each transaction is appended, and tables for data that lasts longer.
 
-`Store.commit` writes one record to the log, flushes it, and remembers what it says. Most messages leave a second after
-they came; `log.py` brings the others to the tables.
+`Store.commit` writes one record to the log, flushes it, and keeps its contents in memory. Most messages leave within a
+second; `log.py` moves the others to the tables.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from mqproto.wire.guid import Guid
 
 SYSTEM_DICE: Final = random.SystemRandom()
 TABLES_PART: Final = 12
-"""One part in this many of the reserve is set aside in the tables as well."""
+"""The tables also set room aside: the size of the reserve divided by this."""
 
 
 class Store:
     """The store of one queue manager.
 
     Args:
-        path: the file of the tables, beside which the log lies; it is made if it does not exist, its folder is not.
-        node: the queue manager's GUID. A file that belongs to another is refused.
-        limits: how much may be only in the log.
+        path: the file of the tables, with the log beside it; it is made if missing, but its folder is not.
+        node: the queue manager's GUID. A file of another queue manager is refused.
+        limits: limits for the data that is only in the log.
         files: the system's, or simulated ones.
-        dice: choose where the MessageIDs of a life begin.
+        dice: chooses the first MessageID of a life.
         is_adopted: whether an operator has said that the store was moved here, and another life begins.
-        again: what a proposed command needs to find the node, after a space.
+        again: the options that a proposed command needs to find the node, after a space.
 
     Raises:
         StoreError: the file cannot be opened, is not this node's, lacks a part of its log, or was copied here.
@@ -92,7 +92,7 @@ class Store:
         self._place = place = path.resolve()
         self._node, self._files, self._limits = node, files, limits
         self._together = Lock()
-        """Held while log and tables change, for another thread that reads both."""
+        """A lock that is held while log and tables change, because another thread may read both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
             if limits.reserve_bytes and files.identity(place).inode:
@@ -144,42 +144,42 @@ class Store:
                 raise
 
     def _remember_log(self) -> None:
-        """Tell the witness which of SQLite's logs it is now; on a full disk it learns that with the next record."""
+        """Tell the witness the salts of SQLite's current log; on a full disk it gets them with the next record."""
         if self._witness.salts != self._tables.log_salts:
             self._witness.salts = self._tables.log_salts
             with suppress(WitnessFullError):
                 self._witness.flush()
 
     def _all_seen(self) -> AbstractContextManager[None]:
-        """Within, the tables also have what a start found in the log and could not move there."""
+        """Within the block, the tables also show the rows that a start found in the log and could not move there."""
         return self._tables.seen_with(self._recent) if self._log.segments() else nullcontext()
 
     @property
     def life(self) -> NewLife | None:
-        """The life that is to begin with a transaction that says so; None if the last one goes on."""
+        """The life that the next transaction is to begin; None if the last life goes on."""
         return self._identity.new
 
     @property
     def record_count(self) -> int:
-        """How many transactions were committed since there was a store."""
+        """How many transactions were committed since the store was made."""
         return self._log.next_record - 1
 
     @property
     def room_bytes(self) -> int | None:
-        """How many bytes of new messages a batch may bring, and as many of neighbours'; None if there is no limit.
+        """How many bytes a batch may bring from applications, and as many from neighbours; None if there is no limit.
 
-        0 if the reserve is in use, or the tables have had no room for long: what makes the store smaller goes on.
+        0 if the reserve is in use, or the tables have had no room for long; writes that shrink the store go on.
         """
         return 0 if self._log.is_overdrawn else self._reserve.share_bytes
 
     @property
     def lacks_room(self) -> bool:
-        """Whether its reserve is not as it should be; `make_room` may mend that."""
+        """Whether its reserve is missing or too small; `make_room` may mend that."""
         return self._reserve.is_short
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can go on, as it can after a commit that found no room."""
+        """Whether the store can go on. It can after a commit that found no room."""
         return self._log.is_usable
 
     def __enter__(self) -> Self:
@@ -189,7 +189,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Release the files, and leave all in the tables if possible. What was committed is on disk already."""
+        """Release the files, and move everything to the tables if possible. Commits are on disk in any case."""
         try:
             if self._log.is_usable:
                 with explained(self.path):
@@ -208,7 +208,7 @@ class Store:
     # Reading
 
     def load(self) -> StoredState:
-        """Return all that the node must know to start, oldest first; of the messages, only the held ones.
+        """Return all that the node needs to start, oldest first; only held messages are included.
 
         Raises:
             StoreError: the file cannot be read, or its contents do not fit together.
@@ -226,7 +226,7 @@ class Store:
             return state
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """Return the messages that are asked for, as (position, packet, final_ack), or with their key if they expire.
+        """Return the messages of a page as (position, packet, final_ack), or expired ones with their key instead.
 
         Raises:
             StoreError: the file cannot be read.
@@ -246,7 +246,7 @@ class Store:
         return contents.expired(page) if isinstance(page, ReadExpired) else contents.page(page)
 
     def _logged(self, keys: set[int]) -> dict[int, MessageRow]:
-        """Return those of these messages of the tables that the log has as well, as they were written."""
+        """Return those of these messages that are also in the log, as they were written."""
         segments = self._log.segments()
         return {
             row.key: row
@@ -260,7 +260,7 @@ class Store:
         }
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """Return the incoming sequences that are asked for.
+        """Return the incoming sequences that `read` asks for.
 
         Raises:
             StoreError: the file cannot be read.
@@ -303,7 +303,7 @@ class Store:
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
         """Return key and packet of the messages with this MessageID.
 
-        It looks at all that was committed, which may take seconds: call it in a thread of its own.
+        It searches all committed messages, which may take seconds: call it in a thread of its own.
 
         Raises:
             StoreError: the file cannot be read.
@@ -330,11 +330,11 @@ class Store:
     # Writing
 
     def commit(self, writes: Writes) -> None:
-        """Put all of it on disk, in one record with one flush.
+        """Put the whole batch on disk, in one record with one flush.
 
         Raises:
-            StoreError: nothing of it is there. The store goes on after a full disk; after anything worse it refuses
-                each further commit, and the next process that opens it finds this batch complete or absent.
+            StoreError: no part of the batch took effect. The store goes on after a full disk; after anything worse it
+                refuses each further commit, and the next process that opens it finds this batch complete or absent.
         """
         if not self._log.is_usable:
             raise StoreError(
@@ -364,7 +364,7 @@ class Store:
         self.commits.add(perf_counter() - began_s)
 
     def make_room(self, size_bytes: int = 0) -> bool:
-        """Find room for a batch with this many bytes of new messages; with 0, make the reserve again if it is missing.
+        """Find room for a batch with this many bytes of new messages; with 0, remake the reserve if it is missing.
 
         Returns:
             Whether there is room for the batch.
@@ -384,9 +384,9 @@ class Store:
             return self._log.finds_room(size_bytes + SHARES * share_bytes)
 
     def tidy(self) -> None:
-        """Move a slice of what is due to the tables, if anything is: for turns of a node that commit nothing.
+        """Move a slice of the due data, if any, to the tables: for turns of a node without a commit.
 
-        A million messages may leave with a few commits, and what is due with each of them is more than a slice.
+        A million messages may leave with a few commits, and each then makes more than one slice due.
 
         Raises:
             StoreError: the disk fails.
@@ -398,10 +398,10 @@ class Store:
     # Nothing stays of what has left
 
     def settle(self) -> None:
-        """Move all to the tables, and begin the log anew: no commit needs the tables until that log is long.
+        """Move everything to the tables, and begin a new log: no commit needs the tables until this log is long.
 
         Raises:
-            StoreError: the disk fails, or has no room for it just now.
+            StoreError: the disk fails, or has no room for this now.
         """
         with explained(self.path):
             self._settle()
@@ -409,10 +409,10 @@ class Store:
                 self._log.begin()
 
     def overwrite(self) -> None:
-        """Write the tables again, so nothing stays in their files of what has left them.
+        """Write the tables again, so their files no longer contain deleted data.
 
-        It takes about as long as a backup, and needs a disk with room for one. Meanwhile commits go to the
-        log: call it in a thread of its own, after `settle`, and call `overwritten` after it.
+        This takes about as long as a backup, and needs as much room on the disk. Commits go to the log meanwhile: call
+        it in a thread of its own, after `settle`, and call `overwritten` after it.
 
         Raises:
             StoreError: it cannot be done now; nothing has changed.
@@ -421,7 +421,7 @@ class Store:
             write_anew(db)
 
     def overwritten(self) -> None:
-        """Take back the room, in the tables and beside them, that `overwrite` has released.
+        """Set aside again the room, in the tables and beside them, that `overwrite` has released.
 
         Raises:
             StoreError: the disk fails.
@@ -434,7 +434,7 @@ class Store:
             self._remember_log()
 
     def _settle(self) -> None:
-        """Move all to the tables, and remove the log."""
+        """Move everything to the tables, and remove the log."""
         if self._log.segments():
             with self._together:
                 self._log.take_over()

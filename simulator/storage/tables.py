@@ -1,9 +1,9 @@
 """The tables of a node's store, and the statements that fill them.
 
-The key of a message has its queue in the high bits, so a queue is one range of the table, and leaves it as
-one. Counts and sizes stand with the queue, so opening a file reads no messages. The views are for people:
-they show names instead of numbers, GUIDs as text, and `waiting` says what waits where, once the node has
-stopped; while it runs, new messages are only in its log.
+The key of a message has its queue in the high bits, so a queue is one range of the table, and is removed as one. The
+queue's row has counts and sizes, so opening a file reads no messages. The views are for people: they show names instead
+of numbers, and GUIDs as text. `waiting` lists the waiting messages once the node has stopped; while it runs, new
+messages are only in its log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LAST_POSITION: Final = 2**POSITION_BITS - 1
 
 
 def _guid(column: str) -> str:
-    """SQL for a GUID as people write it; the first three groups are little-endian.  [MS-DTYP] 2.3.4.2"""
+    """Return SQL for the usual text of a GUID; the first three groups are little-endian.  [MS-DTYP] 2.3.4.2"""
     pairs = ((4, 3, 2, 1), (6, 5), (8, 7), (9, 10), (11, 12, 13, 14, 15, 16))
     groups = (" || ".join(f"substr(hex({column}), {2 * pair - 1}, 2)" for pair in group) for group in pairs)
     return " || '-' || ".join(groups)
@@ -54,7 +54,7 @@ COUNTED: Final = ("queue", "outgoing_sequence", "incoming_sequence", "message_id
 
 
 def _counting(table: str) -> str:
-    """SQL that keeps a table's row in `total` as the table changes."""
+    """Return SQL that updates a table's row in `total` whenever the table changes."""
 
     def trigger(event: str, count: str, added: str) -> str:
         return (
@@ -140,7 +140,7 @@ CREATE VIEW incoming AS
 
 
 def _upsert(table: str, fields: tuple[str, ...], key: str) -> str:
-    """SQL to insert rows with their checksums, or to replace the named columns of those that are there."""
+    """Return SQL that inserts rows with their checksums, or replaces the named columns of existing rows."""
     columns = (*fields, "checksum")
     return (
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
@@ -150,7 +150,7 @@ def _upsert(table: str, fields: tuple[str, ...], key: str) -> str:
 
 UPSERT_QUEUE: Final = _upsert("queue", QueueRow._fields, "queue")
 GIVE_UP_NAME: Final = "UPDATE queue SET name = char(1) || queue WHERE queue = ? AND name <> ?"
-"""Names a queue until it has its new name. No queue has such a name for long."""
+"""Gives a queue a temporary name until it gets its new one."""
 UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
 SEQUENCES_KEPT: Final = 1_000_000
@@ -160,7 +160,7 @@ DELETE FROM incoming_sequence WHERE (source, queue) IN (SELECT source, queue FRO
     SELECT *, row_number() OVER (PARTITION BY reply_host ORDER BY last_access_s DESC) AS place
     FROM incoming_sequence WHERE queue < 0
 ) ORDER BY place DESC, last_access_s LIMIT ?)"""
-"""This many of those that gave up their places go: the oldest of the hosts that have the most."""
+"""Deletes this many sequences that gave up their places: the oldest from the hosts with the most."""
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
 UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
 INSERT_MESSAGE: Final = f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
@@ -187,7 +187,7 @@ REPLACE_IDENTIFIER: Final = (
 
 
 def keys_of(queue: int) -> tuple[int, int]:
-    """The first and the last key that a queue can have."""
+    """Return the first and the last possible key in a queue."""
     return message_key(queue, 0), message_key(queue, LAST_POSITION)
 
 
@@ -198,15 +198,15 @@ MESSAGES_COUNTED: Final = "message_count, size_bytes, final_ack_count, message_c
 
 
 class MessageTable:
-    """The messages of all queues, and what is counted of them beside their queues.
+    """The messages of all queues, and their counts in the rows of the queues.
 
-    last_keys: by queue, a key that none of its messages here lies above; -1 if it is empty.
+    last_keys: by queue, an upper limit for the keys of its messages here; -1 if it is empty.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._come_since: dict[int, int] = {}
-        """By queue, how many messages it has got since it was read to its end and found whole."""
+        """By queue, how many messages were added since it was last read to its end and found complete."""
         self.last_keys = {
             queue: self._last_key(queue) for (queue,) in db.execute("SELECT queue FROM queue").fetchall()
         }
@@ -214,7 +214,7 @@ class MessageTable:
     # Writing
 
     def those_there(self, keys: Iterable[int]) -> list[int]:
-        """Return the keys, in order, whose messages are here."""
+        """Return those of these keys whose messages are here, in order."""
         return [
             key
             for first, last in runs(sorted(key for key in keys if self.may_have(key)))
@@ -251,7 +251,7 @@ class MessageTable:
             self._count(queue, -len(sizes_bytes), -sum(sizes_bytes), -sum(final_acks), -sum(checksums))
 
     def make_lasting(self, keys: Iterable[int]) -> None:
-        """Let messages expire no more, if they are here."""
+        """Make messages never expire, if they are here."""
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ? AND expires_s IS NOT NULL"
         for key in keys:
             for columns in self._db.execute(found, (key,)).fetchall():
@@ -265,7 +265,7 @@ class MessageTable:
                 self._count(key >> POSITION_BITS, 0, 0, 0, after - before)
 
     def mark(self, keys: list[int]) -> None:
-        """Put these, which are damaged, into the quarantine as they stand, and mark them here."""
+        """Copy these damaged messages into the quarantine as they are, and mark them here."""
         if keys:
             self._db.execute(QUARANTINE).close()
             chosen = [(key,) for key in keys]
@@ -274,7 +274,7 @@ class MessageTable:
             self.recount(keys)
 
     def recount(self, keys: Iterable[int]) -> None:
-        """Recount the queues of these messages as they stand; they have as many messages as they count."""
+        """Compute the totals of these messages' queues again; their numbers of messages were right."""
         for queue in {key >> POSITION_BITS for key in keys}:
             self._db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
 
@@ -288,7 +288,7 @@ class MessageTable:
     # Reading
 
     def may_have(self, first: int) -> bool:
-        """Whether a message with this key, or a higher one of its queue, can be here. It reads no file."""
+        """Whether a message with this key, or a higher key of its queue, can be here. This reads no file."""
         return first <= self.last_keys.get(first >> POSITION_BITS, -1)
 
     def sizes(self, first: int, last: int) -> dict[int, Size]:
@@ -297,19 +297,19 @@ class MessageTable:
         return {row[0]: row[1:] for row in self._db.execute(found, (first, last))}
 
     def hurt_among(self, keys: Iterable[int]) -> list[int]:
-        """Return the keys, in order, whose messages are damaged."""
+        """Return those of these keys whose messages are damaged, in order."""
         ranges = runs(sorted(keys))
         rows = [row for first, last in ranges for row in self.between(first, last)]
         return [row.key for row in rows if isinstance(row.packet, HurtPacket)]
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
-        """Return the messages with keys from first to last, in order; all, or those with `final_ack`."""
+        """Return the messages with keys from first to last, in order: all, or only those with `final_ack`."""
         chosen = f"WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
         found = self._db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
         return [message_as_read(*columns) for columns in found]
 
     def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[tuple[int, bytes, bool]]:
-        """Yield the messages with keys from first to last, in order, read one by one. Close the iterator.
+        """Yield the messages with keys from first to last, in order, read one by one. The caller closes the iterator.
 
         Args:
             gone: keys of messages that are left out.
@@ -320,10 +320,10 @@ class MessageTable:
         self._see_that_none_is_missing(first >> POSITION_BITS)
 
     def _see_that_none_is_missing(self, queue: int) -> None:
-        """Check that a queue which was read to its end has all its messages.
+        """Check that a queue that was read to its end has all its messages.
 
-        That takes as long as the queue is. So it is checked again only when half of its messages are new,
-        because a queue that grows is read to its end again and again.
+        The time grows with the queue. So a queue is checked again only when half of its messages are new, because a
+        growing queue is read to its end again and again.
         """
         come = self._come_since.get(queue)
         if come is not None:
@@ -335,7 +335,7 @@ class MessageTable:
         self._come_since[queue] = 0
 
     def expiring(self) -> Generator[tuple[int, int]]:
-        """Yield `expires_s` and key of the messages that have one, in order. Close the iterator."""
+        """Yield `expires_s` and key of each message that expires, in order. The caller closes the iterator."""
         with closing(
             self._db.execute(
                 "SELECT expires_s, key FROM message WHERE expires_s IS NOT NULL ORDER BY expires_s, key"
@@ -344,18 +344,18 @@ class MessageTable:
             yield from found
 
     def _last_key(self, queue: int) -> int:
-        """The highest key of a queue, -1 if it is empty."""
+        """Return the highest key of a queue; -1 if it is empty."""
         found = self._db.execute("SELECT max(key) FROM message WHERE key BETWEEN ? AND ?", keys_of(queue))
         [(last,)] = found.fetchall()
         return -1 if last is None else int(last)
 
 
 def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[int]:
-    """Check the messages of one queue. If as many are there as were counted, return the keys of damaged ones.
+    """Check the messages of one queue. If their number is right, return the keys of damaged ones.
 
     Raises:
-        DamageError: one is missing, or there that was not put there.
-        sqlite3.Error: they cannot be read.
+        DamageError: a message is missing, or there is one that the node did not write.
+        sqlite3.Error: the messages cannot be read.
     """
     found = db.execute(
         f"SELECT {MESSAGES_FOUND} FROM message WHERE key BETWEEN ? AND ?", keys_of(queue)
@@ -373,7 +373,7 @@ def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[
 
 
 def told_of(where: str, what: str, found: Any, counted: Any) -> str:
-    """The error text; both lists begin with the count of rows and end with the sum of their checksums."""
+    """Return the error text; both lists begin with the number of rows and end with the sum of their checksums."""
     if counted is None:
         return f"{where} is not counted"
     if found[0] == counted[0]:

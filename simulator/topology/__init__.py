@@ -1,7 +1,7 @@
 """A topology is data: the nodes, the links between them, and the faults to come.
 
-nodes.py and model.py have the records and their questions, routes.py the next hops by links, sites.py those by sites
-and link costs, resolve.py the meaning of typed names, and file.py the TOML form. The shipped files are in
+nodes.py and model.py have the records and their questions, routes.py the next hops by links, sites.py the next hops by
+sites and link costs, resolve.py the meaning of typed names, and file.py the TOML form. The shipped files are in
 simulator/topology/shipped; read three-node.toml first.
 """
 

@@ -57,7 +57,7 @@ def node_alone(name: str, directory: Path | None = None, address: str | None = N
 
 
 def _write(path: Path, name: str, address: str) -> None:
-    """Make the file, as a whole and for its owner alone, unless somebody else is first."""
+    """Make the file, complete and private to its owner, unless another process makes it first."""
     text = (
         f"# A node alone: `mqproto node --name {name}` starts it. More may stand here: simulator/topology/file.py\n"
         f'[node]\nname = "{name}"\nguid = "{str(uuid.uuid4()).upper()}"\naddress = "{address}"\n'

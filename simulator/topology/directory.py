@@ -1,4 +1,4 @@
-"""What the topology means to one node: the directory service of [MS-MQDMPR], as far as a queue manager asks it."""
+"""The topology as one node needs it: the part of the directory service of [MS-MQDMPR] that a queue manager uses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 
 KNOWN_LIMIT: Final = 1_000
-"""How many names, as people spell them, are cached."""
+"""How many names, as people spell them, to cache."""
 PROXY_HOST: Final = "127.0.0.1"
 """Connections through a proxy on loopback come from this address."""
 KB: Final = 1_024
@@ -257,7 +257,7 @@ class NodeDirectory:
 def known_as(topology: Topology, name: str) -> str:
     r"""Return people's name for an outgoing queue, whose own name is a format name, a queue manager's GUID, or a host.
 
-    `destination\orders` is a sequence of transactional messages to that queue, `destination` is all else that goes to
+    `destination\orders` is a sequence of transactional messages to that queue, `destination` has all other messages for
     that node, and `destination\order_queue$` the acknowledgments for it.
     """
     target = name.removesuffix(ORDER_SUFFIX)
@@ -371,7 +371,7 @@ def _routes(topology: Topology, node: Node) -> Routes:
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
     """Return what is declared about all other nodes: where their sessions come from, and whose messages they may bring.
 
-    A node that reaches this one through a proxy comes from the proxy's address.
+    Connections from a node that uses a proxy come from the proxy's address.
     """
     proxied = {link.first for link in topology.links if link.second == node.name and link.proxy}
     links: dict[str, list[str]] = {name: [] for name in topology.nodes}

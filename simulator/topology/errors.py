@@ -26,7 +26,7 @@ class TopologyError(UsageError):
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown name: the likely one, or all known ones."""
+    """Return the end of an error about an unknown name: the most similar name, or all known ones."""
     folded = {other.casefold(): other for other in known}
     if near := get_close_matches(name.casefold(), folded, 1):
         return f"did you mean {folded[near[0]]!r}?"
@@ -41,7 +41,7 @@ def nearest_queue(name: str, known: Collection[str]) -> str:
 
 
 def refuse_twins(what: str, entries: Iterable[tuple[Key, str]]) -> None:
-    """Refuse two entries, each a key and its owner, with the same key; `what` goes into the error."""
+    """Refuse two entries with the same key; each entry is a key and its owner, and `what` names the key in errors."""
     owners: dict[Key, str] = {}
     for key, owner in entries:
         if key in owners:

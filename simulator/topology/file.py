@@ -232,7 +232,7 @@ class _Fault(msgspec.Struct):
 
 
 def shipped() -> list[str]:
-    """The names of the topologies that come with mqproto."""
+    """Return the names of the topologies that come with mqproto."""
     folder = resources.files("mqproto.simulator.topology") / "shipped"
     return sorted(
         entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
@@ -242,10 +242,10 @@ def shipped() -> list[str]:
 def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
     """Read a topology: a shipped one or a node alone by its bare name, any other by its path, which ends in .toml.
 
-    directory: where a node alone has its file, if not in its usual place.
+    directory: the folder with the file of a node alone, if it is not the usual one.
 
     Raises:
-        TopologyError: there is none, or it is not valid; the text names the file.
+        TopologyError: there is no such topology, or it is not valid; the text names the file.
     """
     path = Path(name_or_path)
     if path.suffix == ".toml":
@@ -272,7 +272,7 @@ def _load_alone(name: str, path: Path) -> Topology:
 
 
 def state_folder(name: str) -> Path:
-    """Return the default folder for the stores of a topology's nodes; a node alone has its file there as well."""
+    """Return the default folder for the stores of a topology's nodes; the file of a node alone is there, too."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "mqproto" / name
 
@@ -467,7 +467,7 @@ def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tup
     """Read `host`, `host:port` or `[::1]:port`; `where` names it in errors.
 
     Raises:
-        TopologyError: it is none of these.
+        TopologyError: the text has none of these forms.
     """
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
@@ -514,7 +514,7 @@ without types. The threads of a program connect all at once."""
 
 
 def _convert(table: object, kind: type[Entry], where: str) -> Entry:
-    """Convert a table to a record; the TopologyError for an invalid one names the place and the key."""
+    """Convert a table to a record; the TopologyError for an invalid table names the place and the key."""
     if not isinstance(table, dict):
         raise TopologyError(f"{where}: this is not a table; begin it with [{where}]")
     for key in table:

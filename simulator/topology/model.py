@@ -82,7 +82,7 @@ class User:
 
 
 class Action(StrEnum):
-    """The kinds of faults. The first two are for a node, the others for a link, or all links of a node."""
+    """The kinds of faults. The first two apply to a node, the others to a link, or to all links of a node."""
 
     KILL = "kill"
     STOP = "stop"
@@ -93,7 +93,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault at a time, for `for_s` seconds; None if it is permanent."""
+    """A fault that begins at a time and lasts for `for_s` seconds; None if it is permanent."""
 
     at_s: float
     action: Action
@@ -198,7 +198,7 @@ class Topology:
     def dial_address(self, frm: str, to: str) -> tuple[str, int]:
         """Return where `frm` connects to reach `to`: the link's proxy if it has one that way, or `to` itself.
 
-        With sites, these decide which nodes may connect; without, a TopologyError if no link joins the two.
+        With sites, the sites decide which nodes may connect. Without sites, a TopologyError if no link joins the two.
         """
         link = self._link(frm, to)
         if link is None and not self.sites:
@@ -239,17 +239,17 @@ class Topology:
     def resolve(self, text: str, at: str | None = None) -> ResolvedName:
         r"""Return the destination that a typed path name or format name means.
 
-        A path name becomes the queue's routed name, PUBLIC=, PRIVATE= or CONNECTOR=; `node\orders` and
-        `node\private$\orders` are the same queue. A direct name stays one, and goes straight to its node. Journals
-        and system queues go by the names of [MS-MQMQ] 2.1, and `node\deadxact` is enough.
+        A path name becomes the queue's routed name (PUBLIC=, PRIVATE= or CONNECTOR=); `node\orders` and
+        `node\private$\orders` are the same queue. A direct name stays a direct name, and leads straight to its node.
+        Journals and system queues go by the names of [MS-MQMQ] 2.1, and `node\deadxact` is enough.
 
         Args:
             text: as in `destination\private$\orders`.
-            at: the node whose computer `.` is.
+            at: the node that `.` stands for.
 
         Raises:
             FormatNameError: the text is not a name.
-            TopologyError: it names nothing that is here.
+            TopologyError: the topology has nothing of this name.
         """
         return resolve(self, parse_queue_name(text), at)
 
@@ -257,7 +257,7 @@ class Topology:
         """Return the one node that has a queue of this bare name: `orders`, or `orders;journal`.
 
         Raises:
-            TopologyError: there is none, or several.
+            TopologyError: no node or several nodes have such a queue.
         """
         queue = name.partition(";")[0].casefold()
         hosts = [node for node in self.nodes.values() if queue in {known.casefold() for known in node.queues}]

@@ -93,7 +93,7 @@ class Tls:
 class Node:
     """One queue manager; its name is that of its computer.
 
-    origins: where its sessions come from: addresses, networks as `10.0.0.0/8`, or `any`; by default `host`.
+    origins: where its sessions come from: addresses, networks such as `10.0.0.0/8`, or `any`; by default `host`.
     ping: where it must answer Pings; by default it does so at UDP port 3527 of `host` if that is free.
     tls: its certificate and TLS address, if it has links with TLS.
     keys: the folder of its public keys, if that is not `NAME.public` beside its store.
@@ -101,9 +101,9 @@ class Node:
     readers: the group of the system that may look at it and change nothing; empty for none.
     readers_folder: the folder of the readers' socket; None for the usual one.
     metrics: where it answers /metrics, /live and /ready over HTTP; None for nowhere.
-    traces: the URL of the collector for its spans; empty for that of the environment.
-    sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
-        sites by their names.
+    traces: the URL of the collector for its spans; empty for the URL in the environment.
+    sites, routing_server, out_routing_servers, in_routing_servers: as in `mqproto.routing.Machine`, with other nodes
+    and sites by name.
     """
 
     name: str
@@ -173,7 +173,7 @@ class Node:
         return replace(self, queues={queue.name: queue for queue in queues})
 
     def format_name(self, queue: DeclaredQueue) -> PublicName | PrivateName | ConnectorName:
-        """Return the name with this node's GUID or the queue's own, by which messages to it can be routed."""
+        """Return the queue's routable format name, with this node's GUID or with the queue's own."""
         if queue.connector is not None:
             return ConnectorName(queue.connector, queue.transactional)
         if queue.public is not None:
@@ -190,7 +190,7 @@ def find(name: str, known: Mapping[str, object], otherwise: str, near: Nearest =
 
 
 def refuse_shared_guids(nodes: Iterable[Node]) -> None:
-    """Refuse two queues with the same GUID, except a foreign system's two queues at its one connector server.
+    """Refuse two queues with the same GUID, except the two queues of a foreign system at its only connector server.
 
     Raises:
         TopologyError: there are two such queues.

@@ -1,4 +1,4 @@
-"""The files of a node, and the sockets for its clients: both follow from its directory and its name."""
+"""The files of a node, and the sockets for its clients: the directory and the name of the node determine both."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Place:
         """Return the place with a node, or all of them, answering /metrics at `HOST` or `HOST:PORT`.
 
         Raises:
-            TopologyError: it is not an address, or it belongs to another listener.
+            TopologyError: the text is not an address, or another listener has this address.
         """
         host, port = read_address(address, "--metrics", METRICS_PORT)
         if not name:
@@ -82,7 +82,7 @@ class Place:
         """Return the place with a node, or all of them, sending spans to a collector.
 
         Raises:
-            UsageError: it is not the URL of a collector.
+            UsageError: the text is not the URL of a collector.
         """
         collector = checked_collector(url)
         if not name:
@@ -91,7 +91,7 @@ class Place:
         return replace(self, topology=self.topology.with_node(node))
 
     def name_at(self, node: str, subject: str) -> str:
-        """Return a queue's name for a request to a node: a private name, if the node's own file does not have it.
+        """Return a queue's name for a request to a node: a private name, if the node's own file lacks the queue.
 
         Any other text stays as it is, and the node judges it.
         """
@@ -142,14 +142,14 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
 
 
 def start_again(place: Place) -> tuple[Callable[[str], str], str]:
-    """What has to be typed to start a node, by its name; and the options of all other commands for these nodes."""
+    """Return the command that starts a node, by its name, and the options for all other commands for these nodes."""
     return partial(start_command, place.topology, directory=place.directory), place.again
 
 
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
     """Return the command to type if `mqproto run` still has an older copy of a topology.
 
-    It is empty if that copy has the missing node or queue, or the topology itself does not have it.
+    The text is empty if that copy has the missing node or queue, or the topology itself lacks it.
     """
     stores = directory or default_directory(topology)
     copies = [copy for name in topology.nodes if (copy := seen_path(stores, name)).is_file()]
@@ -206,10 +206,10 @@ def public_path(directory: Path, name: str) -> Path:
 
 
 def called(node: str, name: str) -> str:
-    """What the files of a gateway or trigger of a node are called.
+    """Return the base name for the files of a gateway or trigger of a node.
 
     Raises:
-        UsageError: they cannot be called so.
+        UsageError: the files cannot have this name.
     """
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
         raise UsageError(f"--name {name!r}: files are called so; up to 40 letters, digits, - and _")
@@ -347,6 +347,6 @@ def keep_private(directory: Path, name: str) -> None:
 
 
 def who_may_enter(directory: Path) -> str:
-    """Return the mode of a folder, such as 755, if others can enter or list it; else an empty text."""
+    """Return the mode of a folder, such as 755, if other users can enter or list it; otherwise an empty text."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     return f"{mode:o}" if mode & 0o077 else ""

@@ -1,4 +1,4 @@
-"""Free ports, for callers to whom any port will do."""
+"""Free ports, for callers that accept any port."""
 
 from __future__ import annotations
 

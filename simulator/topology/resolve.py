@@ -33,7 +33,7 @@ from mqproto.wire.guid import Guid, guid_text
 
 
 class KnownNodes(typing.Protocol):
-    """The nodes, as far as name resolution asks for them."""
+    """The nodes, with the questions that name resolution asks about them."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -52,8 +52,8 @@ class ResolvedName:
 
     node: the node that hosts the queue.
     queue: its declaration; None for the node's own journal and dead-letter queues, for a queue that only its node knows
-        because it was made at run time, and for a foreign system's two if the name does not say which.
-    format_name: the one to use.
+        because it was made at run time, and for the two queues of a foreign system if the name fits both.
+    format_name: the format name to use for it.
     local_name: its queue manager's name for it: `orders`, `orders;journal`, `system$;deadxact`.
     """
 
@@ -67,7 +67,7 @@ _OTHERWISE: Final = re.compile(
     r".*[\\,]|\s*(msmq\.)?formatname\s*:|\s*(direct|public|private|dl|machine|connector|multicast)\s*=|[a-z.]+://",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches more than a queue's name: a path, several names, a format name, a URL."""
+"""Matches texts that are more than a queue's bare name: a path, several names, a format name, a URL."""
 
 
 def is_bare(text: str) -> bool:
@@ -84,9 +84,9 @@ def is_system_queue(name: str) -> bool:
 
 
 def elsewhere(directory: KnownNodes, name: FormatName | PathName) -> DirectName | PrivateName | None:
-    """Return the name if it is that of a queue outside the directory; None for all others.
+    """Return the name if it names a queue outside the directory; None for all other names.
 
-    A direct name says how to reach it; for a private one, only a queue manager that has met its owner knows.
+    A direct name says how to reach the queue; a private name is only useful to a queue manager that has met its owner.
     """
     match name:
         case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if address != ".":
@@ -107,7 +107,7 @@ def is_elsewhere(directory: KnownNodes, text: str) -> bool:
     Only a node that has a peer of this name knows what `peer\orders` means.
 
     Raises:
-        FormatNameError: it is not a name.
+        FormatNameError: the text is not a name.
     """
     name = parse_queue_name(text)
     if isinstance(name, PathName):
@@ -184,7 +184,7 @@ def _connector(directory: KnownNodes, name: ConnectorName) -> ResolvedName:
 
 
 def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
-    """Whether a name may be that of a queue that another node than ours has made at run time."""
+    """Whether a name may belong to a queue that a node other than ours has made at run time."""
     is_plain = local.scope is not Scope.SYSTEM and not local.subqueue and not local.journal
     known = {name.casefold() for name in node.queues}
     return (
@@ -196,7 +196,7 @@ def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
 
 
 def node_of(directory: KnownNodes, name: FormatName | PathName, at: str | None) -> Node:
-    """Return the node that a name's queue is at, whether or not the directory has the queue.
+    """Return the node of a name's queue, even if the directory lacks the queue.
 
     Raises:
         TopologyError: the name does not tell, or there is no such node.

@@ -1,4 +1,4 @@
-"""Next hops in a topology without sites: by a route, else to the neighbour itself, else by the fewest links.
+"""Next hops in a topology without sites: by a route, or directly to a neighbour, or by the fewest links.
 
 The whole table is known before the first message.
 """
@@ -19,7 +19,7 @@ def next_hops(
 
     Args:
         neighbours: the neighbours of each node, in the order of the links.
-        routes: for each node with routes, next hops by destination; all are nodes.
+        routes: for each node with routes, next hops by destination; all names are names of nodes.
 
     Raises:
         TopologyError: the next hop of a route is not a neighbour, or routes lead in a circle.

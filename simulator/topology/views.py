@@ -26,7 +26,7 @@ def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Add
 
     Args:
         detours: the address to connect to for each pair (node that connects, its neighbour). The proxy there must
-        pass connections on from the host that they came from (rig/network.py).
+            forward each connection from its original host (rig/network.py).
     """
 
     def seen(link: Link) -> Link:

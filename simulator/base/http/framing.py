@@ -19,10 +19,10 @@ ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/[^#]*|\?[^#]*)?", re.IGNORE
 
 
 def check_lines(data: bytes) -> None:
-    """Check the lines of a head as far as it has come.
+    """Check the lines of a head that have arrived so far.
 
     Raises:
-        h11.RemoteProtocolError: another server may split it into other lines.
+        h11.RemoteProtocolError: another server may split the head into other lines.
     """
     head, _, _ = data.partition(HEAD_END)
     if BARE_LF.search(head) or FOLDED.search(head):
@@ -37,7 +37,7 @@ def check_framing(head: h11.Request) -> None:
     """Check the headers that say where the body ends.
 
     Raises:
-        h11.RemoteProtocolError: another server may see another end.
+        h11.RemoteProtocolError: another server may see another end of the body.
     """
     has_length = any(name == b"content-length" for name, _ in head.headers)
     if head.http_version not in VERSIONS:

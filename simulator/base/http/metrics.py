@@ -38,7 +38,7 @@ def counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) 
 
 
 class Histogram(NamedTuple):
-    """How many took at most each bound in seconds, how many there were, and their total time."""
+    """The number of durations up to each bound in seconds, their total number, and their sum."""
 
     within: Iterable[tuple[float, int]]
     total: int

@@ -30,9 +30,9 @@ TEXT: Final = "text/plain; charset=utf-8"
 class Monitored(NamedTuple):
     """The monitored process.
 
-    collect: its current metrics, each made as it is taken. A large family may come in several pieces, one after
-        the other.
-    trouble: why it cannot do its work now; empty if it can.
+    collect: yields its current metrics, each computed when it is taken. A large family may come in several successive
+        pieces.
+    trouble: returns why it cannot do its work now; empty if it can.
     """
 
     collect: Callable[[], Iterable[Metric]]

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for strangers: everything they send or occupy has a limit. h11 has the protocol, trio the sockets.
+"""HTTP/1.1 for untrusted clients: everything they send or occupy has a limit. h11 has the protocol, trio the sockets.
 
 We tried existing servers; each leaves something unlimited. All limits were 10 s where there is a setting; "never"
 means not within 40 s. Measured on 2026-11-26, Python 3.11, on loopback:
@@ -77,9 +77,9 @@ from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 CHUNKED_READ_BYTES: Final = 4_096
 """How much of a chunked body is read at once: at each chunk we look at all data that is not used yet."""
 LINGER_S: Final = 2.0
-"""How long data is still read and dropped after an answer that refuses it."""
+"""After an answer that refuses data, go on reading and dropping data for this long."""
 DOORWAY: Final = 200
-"""How many connections beyond the limit are told so at a time; further ones are closed without a word."""
+"""How many connections beyond the limit get an answer at a time; further ones are closed without one."""
 HURRY_S: Final = 1.0
 """After this time, a connection without a whole head gives way first, and any may give way to its own host."""
 
@@ -128,7 +128,7 @@ class BodyTooLargeError(Exception):
 
 
 class Answer(NamedTuple):
-    """A status, headers in addition to those of every answer, and a body."""
+    """A status, headers besides the standard ones, and a body."""
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -138,7 +138,7 @@ class Answer(NamedTuple):
 class Stream(NamedTuple):
     """A status, headers, and a body whose parts come over time; the connection closes after it.
 
-    It ends when its parts do, when the client goes away, or when the server stops.
+    The stream ends after its last part, when the client goes away, or when the server stops.
 
     buffer_bytes: about how much the kernel may keep for a slow client. While the buffer is full, no part is
         requested.
@@ -184,8 +184,8 @@ class Request:
         """Return the next part of the body; empty at its end.
 
         Raises:
-            BodyLost: the rest does not come.
-            BodyTooLargeError: there is more; for a chunk, as soon as its size says so.
+            BodyLost: the rest of the body does not arrive.
+            BodyTooLargeError: the next part would be larger; a chunk's size shows this at once.
         """
         return await self._next_part(most_bytes)
 
@@ -295,7 +295,7 @@ class Server:
         self._conversations.discard(conversation)
 
     def begins_to_wait(self, conversation: _Conversation) -> None:
-        """Note that a connection begins to wait, for a head or for what follows it."""
+        """Note that a connection begins to wait, for a head or for a body."""
         if conversation in self._conversations:
             self._hosts[conversation.host].put_last(conversation)
 
@@ -414,7 +414,7 @@ class _Conversation:
 
     @contextmanager
     def _waiting(self, scope: trio.CancelScope, since_s: float) -> Iterator[None]:
-        """Wait for the client; if it loses its place meanwhile, the scope is cancelled."""
+        """Wait for the client in the block; if the connection loses its place meanwhile, the scope is cancelled."""
         self.patience, self.waits_since_s = scope, since_s
         try:
             with scope:
@@ -530,7 +530,7 @@ class _Conversation:
         return Fault.FULL if self._has_no_place else Fault.TOO_SLOW
 
     def _come(self, most_bytes: float) -> bytes | None:
-        """Return the part of the body that has come; empty at its end, None if nothing has come."""
+        """Return the part of the body that has arrived; empty at its end, None if nothing has arrived."""
         event = self._body_event()
         data = bytes(event.data) if isinstance(event, h11.Data) else b""
         if max(self._chunk_bytes, len(data)) > most_bytes:
@@ -566,7 +566,7 @@ class _Conversation:
         return event
 
     def _skip(self) -> None:
-        """Drop the rest of an unread body as far as it has come: if it is whole, the connection can go on."""
+        """Drop the rest of an unread body that has arrived: if the body is complete, the connection can go on."""
         with suppress(h11.RemoteProtocolError):
             while isinstance(self._body_event(), h11.Data):
                 pass

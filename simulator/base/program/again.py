@@ -36,7 +36,7 @@ class Again:
 
         Args:
             check: raises an MqprotoError if the settings are not valid.
-            complain: is given the line that says why nothing has changed.
+            complain: called with a line that says why nothing has changed.
         """
 
         def heard(_number: int, _frame: FrameType | None) -> None:
@@ -80,7 +80,7 @@ AGAIN: Final = Again()
 
 @contextmanager
 def asked_to_end() -> Iterator[AsyncIterator[int]]:
-    """Yield SIGTERM and SIGINT as they come; unblock SIGHUP meanwhile, if it is heeded at all."""
+    """Yield SIGTERM and SIGINT as they come; unblock SIGHUP meanwhile, if the program handles it."""
     import trio  # Commands without a loop do without it.
 
     with trio.open_signal_receiver(*ENDINGS) as signals:

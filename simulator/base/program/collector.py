@@ -1,4 +1,4 @@
-"""Less work for Python's garbage collector, where much is kept and little is garbage."""
+"""Less work for Python's garbage collector in programs that keep many objects and make little garbage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALLOCATIONS: Final = 100_000
 def seldom_collected() -> Iterator[None]:
     """Let the collector run rarely in this block: queues, lists and worlds have few cycles.
 
-    Looking for cycles after every 700 allocations costs a tenth of the time, and more as more is kept.
+    A search for cycles after every 700 allocations costs a tenth of the time, and more with more objects.
     """
     thresholds = gc.get_threshold()
     gc.freeze()

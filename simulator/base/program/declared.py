@@ -1,7 +1,7 @@
 """An option is declared in one line: `count: Annotated[int, "At most this many.", "-c", value(min=1)] = 5`.
 
-Its long name is the field's (a unit `_s` is left out), unless the line has another; a switch that is not off by default
-has a counterpart `--no-`. typer's signature, the TOML of --config, `config check` and completion come from these lines.
+Its long name is the field's (a unit `_s` is left out), unless the line has another; a switch that is on by default has
+a counterpart `--no-`. typer's signature, the TOML of --config, `config check` and completion come from these lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typer
 from mqproto.base.errors import UsageError
 
 ARGUMENT: Final = object()
-"""In a declaration: it is typed without a name."""
+"""Marks a declaration as an argument, which is typed without a name."""
 NAME: Final = re.compile(r"-\w|--\w\S*")
 
 
@@ -26,7 +26,7 @@ def value(unit: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def as_typed(parameter: inspect.Parameter) -> Any:
-    """The annotation of a declaration as Typer takes it."""
+    """Return the annotation of a declaration in the form that typer takes."""
     kind, *said = get_args(parameter.annotation) or [parameter.annotation]
     texts = [each for each in said if isinstance(each, str)]
     more = _of_value(said)
@@ -46,7 +46,7 @@ def as_typed(parameter: inspect.Parameter) -> Any:
 
 
 def _of_value(said: Iterable[object]) -> dict[str, Any]:
-    """What `value` says, among all that a declaration says."""
+    """Return what `value` has returned for a declaration, from its whole metadata."""
     return {key: each for one in said if isinstance(one, dict) for key, each in one.items()}
 
 
@@ -54,7 +54,7 @@ def hold_bounds(declared: object) -> None:
     """Refuse values of a dataclass that are not within the bounds that its fields declare.
 
     Raises:
-        UsageError: one is not.
+        UsageError: a value is out of bounds.
     """
     for name, hint in get_type_hints(type(declared), include_extras=True).items():
         given, bounds = getattr(declared, name), _of_value(get_args(hint))

@@ -1,4 +1,4 @@
-"""The options with which a further command finds the same nodes; those set in the environment are left out."""
+"""The options with which a further command finds the same nodes; options set in the environment are left out."""
 
 from __future__ import annotations
 

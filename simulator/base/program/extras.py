@@ -1,4 +1,4 @@
-"""Which build of this package runs, and the extra that installs a missing module."""
+"""Tells which build of this package runs, and which extra installs a missing module."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build() -> str:
     """Return the version, with the commit if it is known: `0.6.0+g71819341`.
 
     A wheel from `make dist` has both in its version. pip records the commit that it took from a repository (PEP 610),
-    and Git knows the commit of a checkout; it is asked once.
+    and Git knows the commit of a checkout, and is asked only once.
     """
     found = distribution("mqproto")
     origin = json.loads(found.read_text("direct_url.json") or "{}")

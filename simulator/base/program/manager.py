@@ -1,6 +1,6 @@
 """Tells a service manager such as systemd that we are ready, alive, or stopping.  man 3 sd_notify
 
-The environment says where it listens; without that, nothing is sent.
+The environment has the manager's address; without one, nothing is sent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def silent_for(time_s: float | None) -> list[str]:
 
 
 async def keep_telling() -> None:
-    """Tell that we are ready, then twice in each watchdog interval that our loop turns, until cancelled."""
+    """Report that we are ready, then twice in each watchdog interval that our loop still runs, until cancelled."""
     import trio  # Commands without a loop do without it.
 
     interval_s = watchdog_s()

@@ -30,7 +30,7 @@ def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def end_with_input() -> None:
-    """End this process, as SIGTERM does, when its standard input ends: so it does not outlive who started it."""
+    """End this process, as SIGTERM does, when its standard input ends, so it does not outlive its parent."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1_024):
@@ -41,18 +41,18 @@ def end_with_input() -> None:
 
 
 def only_one(error: BaseException) -> BaseException:
-    """The error within groups of one."""
+    """Return the error inside nested groups that have only one member."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 LOG_OF = ""
-"""The node whose log the standard error output is; empty if people read it."""
+"""The node whose log goes to the standard error output; empty if people read that output."""
 
 
 def complain(text: str) -> None:
-    """One line on the standard error output; in a node's log it is an event."""
+    """Write one line to the standard error output; in a node's log it is an event."""
     text = " ".join(text.splitlines())
     if LOG_OF:
         from mqproto.simulator.base.log import COMPLAINT, node_log
@@ -63,14 +63,14 @@ def complain(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """JSON, on lines of its own where a person looks."""
+    """Print a value as JSON, indented over several lines on a terminal."""
     print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
 class Printout(NamedTuple):
-    """What a command has to tell, and its exit status.  A command that returns it takes --json.
+    """The output of a command, and its exit status.  A command that returns it takes --json.
 
-    value: for programs. lines: for people; or what prints them. complaints: for either, afterwards.
+    value: for programs. lines: for people, or a function that prints them. complaints: for both, at the end.
     """
 
     value: object
@@ -80,11 +80,11 @@ class Printout(NamedTuple):
 
     @classmethod
     def of(cls, report: Any, show: Callable[[Any], None]) -> Printout:
-        """A report, which is a finding if anything is `broken`."""
+        """Return the printout of a report; the status is that of a finding if anything is `broken`."""
         return cls(report.as_json(), partial(show, report), FINDING if report.broken else DONE)
 
     def show(self, *, as_json: bool) -> int:
-        """Print it, and return the status."""
+        """Print the output, and return the exit status."""
         if as_json:
             print_json(self.value)
         elif callable(self.lines):

@@ -40,11 +40,11 @@ RENAMED: Final = {
     "mqproto trigger --no-error-queue": "error-queue none",
     "mqproto trigger --no-history": "history none",
 }
-"""What options of commands were called before, and what to type instead."""
+"""Old names of options, by command, and what to type instead."""
 
 
 class Chosen(NamedTuple):
-    """A file, and the name of one of its sets of settings for a command; empty if it has only one."""
+    """A file, and the name of one of its sets of settings for a command; the name is empty if there is only one set."""
 
     path: Path
     name: str = ""
@@ -162,7 +162,7 @@ def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) 
 
 
 def plainly(trouble: str) -> str:
-    """Return what is wrong with a value in plain words, without pydantic's."""
+    """Describe what is wrong with a value in plain words instead of pydantic's."""
     return trouble.replace("Value error, ", "").replace("Input should", "must").partition(", unable to")[0]
 
 

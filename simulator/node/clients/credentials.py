@@ -1,4 +1,4 @@
-"""Tells who is at the other end of a Unix domain socket. The kernel says so, so nobody can pretend."""
+"""Identifies the process at the other end of a Unix domain socket. The kernel reports it, so nobody can forge it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mqproto.base.foreign import shown
 
 PEER_CREDENTIALS: Final = getattr(socket, "SO_PEERCRED", None)
-"""None if the system has none, like macOS; then clients are unknown."""
+"""None on systems without this option, such as macOS; clients are unknown there."""
 COMMAND_BYTES: Final = 4_096
 NAME_CHARACTERS: Final = 200
 _ucred: Final = struct.Struct("=iII")
@@ -37,7 +37,7 @@ class Credentials(NamedTuple):
 
 
 def credentials_of(connected: socket.socket) -> Credentials | None:
-    """Return who connected, or whom we connected to; None if the system does not tell."""
+    """Return the credentials of the process at the other end; None if the system does not report them."""
     if PEER_CREDENTIALS is None:
         return None
     try:
@@ -49,7 +49,7 @@ def credentials_of(connected: socket.socket) -> Credentials | None:
 
 
 def program_of(pid: int) -> str:
-    r"""Return what runs in a process, such as `mqproto trigger destination\orders`; empty if the system does not tell.
+    r"""Return the program that a process runs, such as `mqproto trigger destination\orders`; empty if unknown.
 
     For programs other than ours, return only the name, because the arguments may be secret.
     """

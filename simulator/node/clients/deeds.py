@@ -10,7 +10,7 @@ Clients send and receive thousands of times a second. So the first operation of 
 its line at once, and later ones are counted. One line a minute, and one at the end of the connection, have the counts;
 a node that is killed loses what it counted since.
 
-Reading is not logged. What is refused to a client that may only look is logged in the same way: `not-allowed`.
+Reading is not logged. Requests refused to a client that may only look are logged in the same way: `not-allowed`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAME_CHARACTERS: Final = 200
 
 
 class _OperationCount:
-    """What was done since the last line."""
+    """The operations of one kind on one queue since the last log line."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -46,7 +46,7 @@ class ClientActivity:
 
     Args:
         who: the client; None if unknown.
-        is_counting: called when there is a first count to log; it has to have `tell` called within `TELL_S`.
+        is_counting: called when there is a first count to log; `tell` then has to be called within `TELL_S`.
     """
 
     def __init__(

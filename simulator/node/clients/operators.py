@@ -1,4 +1,4 @@
-"""Operators' requests: why does a message wait? And make, delete, pause or purge queues, or send messages back."""
+"""Operators' requests: explain why a message waits; make, delete, pause or purge queues; send messages back."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from mqproto.wire import Guid, guid_from_text, guid_text
 from mqproto.wire.glance import identifier_of
 
 ALL: Final = 2**40
-"""More messages than a queue manager has in memory."""
+"""A limit that is higher than the number of messages in any queue manager's memory."""
 LOOKED_THROUGH: Final = 200
-"""How far into a queue to count copies, and to look for messages for one of several destinations."""
+"""How many messages of a queue to search for copies, and for messages to one of several destinations."""
 PAGE: Final = 64
 PAGE_BYTES: Final = 2**22
 
@@ -104,7 +104,7 @@ class Operators:
         return [replace(one, round_trip_s=self._round_trip_s(one.key)) for one in sessions]
 
     def peers(self) -> PeersStatus:
-        """Return who is or was connected."""
+        """Return the queue managers that are or were connected."""
         found = self._core.peers(self._clock.now())
         sessions = self._with_round_trips(self._core.status(()).sessions)
         return replace(found, peers=[_with_times(peer, sessions) for peer in found.peers])
@@ -184,7 +184,7 @@ class Operators:
         return messages
 
     def _stored(self, places: Whereabouts, number: int) -> Iterator[Found]:
-        """Yield the messages in one of the store's queues, in order."""
+        """Yield the messages of one queue in the store, in order."""
         after = 0
         while rows := self._store.read(ReadPage(number, after, PAGE, PAGE_BYTES, ReadBy.WINDOW)):
             for position, packet, _ in rows:
@@ -285,7 +285,7 @@ class Operators:
         return {name: self._core.purge(name) for name in names}
 
     def is_emptying(self, text: str) -> bool:
-        """Whether messages that `purge` had to delete are still on disk, other than those that consumers have."""
+        """Whether messages that `purge` deletes are still on disk, apart from messages that consumers hold."""
         try:
             names = [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
@@ -322,7 +322,7 @@ class Operators:
         return self._as_it_is(name)
 
     def make_missing(self, wish: QueueWish) -> None:
-        """Make a queue that the node was started with, unless there is one of this name and kind."""
+        """Make a queue that was requested when the node started, unless a queue of this name and kind exists."""
         name, transactional = self._name_of_its_own(wish.queue), bool(wish.transactional)
         there = {queue.name.casefold(): queue for queue in self._directory.node.queues.values()}
         known = there.get(name.casefold())
@@ -400,7 +400,7 @@ class Operators:
         """Return the keys of messages in memory, by source and ordinal.
 
         Raises:
-            UsageError: one of them is not there.
+            UsageError: one of the messages is not in memory.
         """
         keys = {MessageId(*identifier_of(one.packet)): one.key for one in self._core.peek(queue, ALL)}
         wanted = [MessageId(Guid(source), ordinal) for source, ordinal in chosen]
@@ -410,7 +410,7 @@ class Operators:
         return [keys[message] for message in wanted]
 
     def _outgoing(self, text: str) -> list[str]:
-        """Return the outgoing queues that are meant, as the queue manager calls them: at least one."""
+        """Return the outgoing queues that the text means, by the queue manager's names for them: at least one."""
         names = self._core.outgoing_names()
         found = self._directory.outgoing_queues(text, names)
         if not found:
@@ -424,7 +424,7 @@ class Operators:
 
 
 def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStatus:
-    """Return a peer with the longest times of its sessions, if these are among the reported ones."""
+    """Return a peer's status with the longest times of its sessions, if these sessions are among the reported ones."""
     own = [one for one in sessions if (host_group(one.host), one.manager) == (peer.host, peer.manager)]
     return replace(
         peer,
@@ -436,7 +436,7 @@ def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStat
 
 
 def _protection(known: Protection, wish: QueueWish) -> Protection:
-    """Return what a queue demands from messages; settings without a wish stay.
+    """Return the protection that a queue demands of messages; settings that the wish leaves open stay.
 
     Raises:
         UsageError: one of the words is unknown.
@@ -462,7 +462,7 @@ def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:
 
 
 def _only_waiting(status: NodeStatus) -> NodeStatus:
-    """Return the status without queues in which nothing waits."""
+    """Return the status without its empty queues."""
     return replace(
         status,
         local=[queue for queue in status.local if queue.waiting or queue.held or queue.passed_over],

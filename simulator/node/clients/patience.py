@@ -18,7 +18,7 @@ SPARE_DEADLINES: Final = 1_000
 class Patience:
     """The deadlines of all receives of a node.
 
-    They share one clock: mostly a receive has its message at once, and a task for each would take as long as the
+    They share one clock: most receives have a message at once, and a task for each would take as long as the
     receive itself. The deadline of an ended receive wakes nobody, unless it is the first of all.
 
     Args:

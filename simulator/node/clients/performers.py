@@ -1,20 +1,20 @@
-"""Remembers the outcomes of invokers' last numbered operations, also over restarts of the node.
+"""Remembers the outcomes of invokers' last numbered operations, even across restarts of the node.
 
-An outcome is written in one transaction with what its operation did. It is forgotten when its invoker has gone on far
+An outcome is written in one transaction with its operation's effect. It is forgotten when its invoker has gone on far
 enough, or has been away for long: minutes for a client that lives in one process, a month for one with a journal.
 
 A forgotten invoker is told so when it comes back, and performs nothing again. So each has a birth, which the node gives
 it before its first operation: the identity of this store, and the time on the node's own clock. For each kind of
-invoker the store keeps the latest birth of those forgotten. Of invokers born up to then a row stays as long as they are
-remembered, even if they have performed nothing. So an invoker without a row was forgotten if it was born up to then, or
-with another store; otherwise it is new.
+invoker the store keeps the latest birth of a forgotten invoker. A remembered invoker born up to then keeps a row, even
+if it has performed nothing. So an invoker without a row was forgotten if it was born up to then, or with another store;
+otherwise it is new.
 
-An invoker that shows no birth, because the document has none, is remembered if it goes on where its name was: judged by
-the identifier of its next operation, if it says that, and by the first that it invokes. A new operation never gets an
-old outcome: an invoker that has lost count begins with 0, and then nothing is remembered.
+An invoker that shows no birth, because the specification has none, is remembered if it continues where that name
+stopped. Its next operation identifier, if it gives one, and its first operation decide this. A new operation never gets
+an old outcome: an invoker that has lost count begins with 0, and then nothing is remembered.
 
-A store that was put back forgets all invokers, and is another store from then on: what they asked for in the meantime
-may have been performed, and nothing here tells.
+A restored store forgets all invokers, and counts as another store from then on: it does not know which of their later
+operations were performed.
 
 The clock counts the seconds in which the node ran. It ignores the dates of node and client, so a date that jumps
 shortens nothing and shuts nobody out.
@@ -37,12 +37,12 @@ from mqproto.turn.effects import INVOKER_ITSELF, OutcomeRow, StoredState
 KEPT_S: Final = 600
 """How long a node waits for an invoker whose connection broke."""
 LASTING_KEPT_S: Final = LASTING_KEPT_DAYS * 86_400
-"""How long it waits for an invoker that keeps a journal."""
+"""How long a node waits for an invoker that keeps a journal."""
 INVOKER_LIMIT: Final = 10_000
 LOOK_S: Final = 60
 """How often a node looks for invokers that do not come back."""
 SEEN_S: Final = 3_600
-"""By how much a lasting invoker may seem to have left too early, if the node crashes."""
+"""After a crash of the node, a lasting invoker may seem to have left this much too early."""
 IDENTITY_BYTES: Final = 16
 
 # The counters of the store.
@@ -50,14 +50,14 @@ STORE: Final = "invokers_store"
 """A number that no other store has."""
 CLOCK: Final = "invokers_clock_s"
 FORGOTTEN: Final = {False: "invokers_forgotten_s", True: "lasting_invokers_forgotten_s"}
-"""The counter of the latest forgotten birth, by whether invokers last."""
+"""The name of the counter for the latest forgotten birth; the key tells whether the invokers are lasting."""
 
 _birth = struct.Struct(">QQ")
 assert _birth.size == BIRTH_BYTES
 
 
 class Recalled:
-    """One invoker: what is remembered about its operations, and what of that is on disk.
+    """One invoker, the remembered outcomes of its operations, and the part of these that is on disk.
 
     birth_s: None if it is known only from a store of layout 4.
     """
@@ -68,9 +68,9 @@ class Recalled:
         self.birth_s = birth_s
         self.performer = Performer(PROFILE)
         self.on_disk: set[int] = set()
-        """Identifiers, and INVOKER_ITSELF."""
+        """The operation identifiers whose outcomes are on disk, and INVOKER_ITSELF if the invoker's own row is."""
         self.last_s = now_s
-        """When it last invoked something or left."""
+        """When the invoker last invoked an operation or disconnected."""
         self.seen_s = now_s
         """`last_s` as it is on disk."""
 
@@ -94,15 +94,15 @@ class Connected(NamedTuple):
     lasting: bool
     birth_s: int | None
     is_certain: bool
-    """Whether it is known to go on where its name was."""
+    """Whether it is certain that the invoker continues where its name stopped."""
 
 
 class Performers:
     """All invokers that a node knows.
 
     Args:
-        core: writes what has to be kept.
-        state: what the store has.
+        core: writes the outcomes that have to be kept.
+        state: the invokers and outcomes in the store.
         now: when the node started. The connections of invokers in `state` broke no later.
     """
 
@@ -139,11 +139,11 @@ class Performers:
         """Note that an invoker has a connection; it is not forgotten while it has.
 
         Args:
-            birth: what it was told the last time; empty if it never was, or does not show it.
+            birth: the birth that it was given last; empty if it was given none, or does not show it.
             following: the identifier of its next operation; None if it does not say.
 
         Returns:
-            its birth, and whether its earlier operations are remembered. An invoker that shows neither counts as
+            its birth, and whether its earlier operations are remembered. An invoker without either argument counts as
             remembered until it invokes something.
         """
         now_s = self._now_s(now)
@@ -179,7 +179,7 @@ class Performers:
 
     def recalled(self, invoker: bytes) -> tuple[int, list[bytes]]:
         """Return, for a connected invoker that lost count, the identifier of its next operation and the remembered
-        outcomes. A node that crashes performs none of them again, so this stays true over its restart."""
+        outcomes. A node performs none of them again after a crash, so the answer stays true across a restart."""
         known = self._known.get(invoker)
         return (0, []) if known is None else (known.performer.following, known.performer.outcomes)
 
@@ -226,7 +226,7 @@ class Performers:
                 )
 
     def performed(self, invoker: bytes, identifier: int, outcome: bytes, now: Moment) -> None:
-        """Keep the outcome of an operation just performed or refused, together with what it wrote."""
+        """Keep the outcome of an operation just performed or refused, in the same transaction as its effect."""
         now_s = self._now_s(now)
         known = self._known[invoker]
         kept = known.performer.complete(identifier, outcome)
@@ -274,7 +274,7 @@ class Performers:
         """Forget the invoker without a journal that has been away longest.
 
         Raises:
-            UsageError: there is none.
+            UsageError: every invoker has a connection or a journal.
         """
         away = [
             known
@@ -289,7 +289,7 @@ class Performers:
         self._forget([min(away, key=lambda known: known.last_s)], now_s)
 
     def _forget(self, chosen: list[Recalled], now_s: int) -> None:
-        """Forget invokers without a connection, and make sure that others as old have rows of their own."""
+        """Forget invokers without a connection, and make sure that other invokers of the same age have rows."""
         if not chosen:
             return
         for known in chosen:

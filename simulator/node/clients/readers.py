@@ -5,7 +5,7 @@ of their own: the socket alone decides what they may ask for, whatever a client 
 
     FOLDER              0750, the node's user and the group
     FOLDER/NAME.read    0660, the socket: clients find it if they are given the folder as --directory
-    FOLDER/NAME.toml    0640, for a node alone: a copy of its file, from which commands know it
+    FOLDER/NAME.toml    0640, for a node without a topology: a copy of its file for commands
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOOKS: Final = frozenset(
         Operation.DECLARED,
     }
 )
-"""The operations that change nothing. Any other is refused, also one from a later version."""
+"""The operations that change nothing. Readers are refused any other operation, even one of a later version."""
 
 
 def called(operation: int) -> str:
@@ -60,7 +60,7 @@ def listening_for_readers(
     """Listen on a socket for a group, in a folder that only this group can enter.
 
     Args:
-        alone: the file of a node alone, which commands read; None for a node of a topology.
+        alone: the file of a node without a topology, which commands read; None for a node of a topology.
 
     The socket stays after the node has ended, because it marks the folder as one for readers.
 
@@ -93,7 +93,7 @@ def _prepare(folder: Path, group: int, path: Path) -> None:
 
     Raises:
         UsageError: something else is in its place.
-        OSError: it cannot be made.
+        OSError: the folder cannot be made.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # If anybody may create entries there, somebody else may have been first.
@@ -117,7 +117,7 @@ def _copy(file: Path, copy: Path, group: int) -> None:
 
 
 def _give(path: Path, group: int, mode: int) -> None:
-    """Let a group in. Until the group owns it, only this user may use it."""
+    """Give a group access to a path. Until the group owns the path, only this user may use it."""
     path.chmod(mode & 0o700)
     os.chown(path, -1, group)
     path.chmod(mode)

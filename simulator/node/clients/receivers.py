@@ -1,4 +1,4 @@
-"""Lists who receives from the queues of a node, as the kernel names them."""
+"""Lists the processes that receive from a node's queues, as the kernel identifies them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqproto.simulator.node.clients.credentials import Credentials, program_of
 from mqproto.simulator.node.control import QueueReceiver
 
 LISTED: Final = 100
-"""How many to list: those with the most unsettled messages come first, then the earliest."""
+"""How many receivers to list: the ones with the most unsettled messages come first, then the earliest."""
 
 
 class OpenReceive(NamedTuple):

@@ -19,18 +19,18 @@ from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histo
 from mqproto.wire import MessageClass
 
 LOCAL_LISTED: Final = 500
-"""How many of its own queues a node reports one by one: the fullest. `mqproto.manager.status` has the limits for
+"""How many of its own queues, the fullest ones, a node reports one by one. `mqproto.manager.status` has the limits for
 outgoing queues and sessions."""
 CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
 CONNECTED: Final = "connected"
 PIECE: Final = 20
-"""Write the histograms of this many queues, about 300 series, at a time, because others wait meanwhile."""
+"""Write the histograms of this many queues, about 300 series, at a time, because other tasks wait meanwhile."""
 
 
 class Facts(NamedTuple):
     """Facts that a status lacks.
 
-    called: returns people's name for an outgoing queue.
+    called: returns the name that people use for an outgoing queue.
     """
 
     node: str
@@ -247,7 +247,7 @@ def _store(status: NodeStatus) -> Iterator[Metric]:
 
 
 def room_bytes(status: NodeStatus) -> int:
-    """Return how much the store may still take in: what its quota leaves, and the disk if its room is known."""
+    """Return how many bytes the store may still take in, by its quota and, if known, by the free room on the disk."""
     if status.disk_is_full:
         return 0
     left = max(0, status.quota_bytes - status.stored_bytes)
@@ -260,7 +260,7 @@ def _each(
     labels: Sequence[tuple[str, ...]],
     names: Sequence[str],
 ) -> Iterator[Metric]:
-    """Yield the metrics of all queues, which have these labels."""
+    """Yield these metrics for all queues, with these labels."""
     for figure in figures:
         values: dict[tuple[str, ...], float] = {}
         for label, value in zip(labels, map(figure.find, queues), strict=True):

@@ -1,4 +1,4 @@
-"""The certificates that a node shows its neighbours over TLS, and those that they have to show.
+"""The certificates that a node shows its neighbours over TLS, and the certificates that neighbours have to show.
 
 OpenSSL trusts only the pinned certificates, each by itself and not for the authority that signed it:
 X509_V_FLAG_PARTIAL_CHAIN. So it asks for a certificate on both ends, and checks in the handshake that this certificate
@@ -30,9 +30,9 @@ PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s.+?\s-----END CERTIFICATE
 PEM_LIMIT_BYTES: Final = 2**20
 """The most to read from a file; a certificate takes about 2 kB."""
 MISMATCHES: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""OpenSSL's reasons if a key belongs to another certificate; the last if only one of the two is RSA."""
+"""OpenSSL's reasons if a key belongs to another certificate; the last reason means that only one of the two is RSA."""
 STEPS: Final = 10
-"""More steps than any handshake takes in one process; in each step one end says what it can before it has to listen."""
+"""More steps than a handshake takes in one process. In each step one end sends all it can before it has to listen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _no_password() -> NoReturn:
 
 
 def _try(tls: Tls, own: bytes) -> None:
-    """Have the node shake hands with itself, so what would fail with every neighbour fails at the start.
+    """Have the node shake hands with itself, so a setup that fails with every neighbour fails at the start.
 
     OpenSSL checks the dates, and that both ends may show the certificate.
     """

@@ -25,7 +25,7 @@ HALF_OPEN_LIMIT: Final = 64
 """Handshakes at a time with peers that call us, each of about 200 kB at most. One more ends the oldest from the host
 with the most, so a host that opens many takes places from itself."""
 CERTIFIED_LIMIT: Final = 16
-"""Connections that a neighbour may have opened to us. They and those without TLS do not take each other's places."""
+"""Connections that a neighbour may have opened to us. Those with and without TLS do not take each other's places."""
 THREADS: Final = 1
 """How many handshakes to compute at a time: a flood of them costs at most one other processor core."""
 
@@ -41,7 +41,7 @@ class Handshakes:
     """All handshakes of one node.
 
     Args:
-        certificates: what we show, and what peers have to show.
+        certificates: the certificates that we show, and those that peers have to show.
         note: writes the log.
     """
 

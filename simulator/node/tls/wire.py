@@ -59,9 +59,9 @@ class TlsSocket:
         self._unsent = memoryview(b"")
         """Encrypted bytes that the system has not taken yet."""
         self._promised = 0
-        """How many bytes of the last data to send are in `_unsent`."""
+        """How many plain bytes of the last `send` are in `_unsent`."""
         self.has_more = False
-        """Whether there is something to read that the system does not know about."""
+        """Whether bytes to read are here in memory, so the system does not report the socket as readable."""
 
     @property
     def certificate(self) -> bytes:
@@ -215,7 +215,7 @@ class TlsConnection(Connection):
         """Return when there is something to read, an end or an error.
 
         Raises:
-            trio.ClosedResourceError: somebody called `close`, before or meanwhile.
+            trio.ClosedResourceError: `close` was called before or during the wait.
         """
         if self._socket.has_more and not self.is_closed:
             await trio.lowlevel.checkpoint()

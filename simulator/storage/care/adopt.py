@@ -1,4 +1,4 @@
-"""A store that was copied or moved to another place: an operator says which, and it starts again.
+"""For a store that was copied or moved to another place: an operator says which, and its node starts again.
 
 The node refuses it until then, because two nodes with one GUID would each give the identifiers of the other.
 """
@@ -21,7 +21,7 @@ def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
     """Adopt a store that was moved, so nothing uses its old place. It begins a life here when its node starts.
 
     Args:
-        node: the node that it is to belong to; None for the one that it names.
+        node: the node that the store will belong to; None for the node that the store names.
 
     Raises:
         StoreError: there is no store, it is another node's, it is damaged, or its node runs.
@@ -68,7 +68,7 @@ def owner_of(files: Files, path: Path) -> Guid:
     """Return the GUID of the node that a store belongs to.
 
     Raises:
-        StoreError: there is no store, or it does not say.
+        StoreError: there is no store, or it does not name its node.
     """
     if not path.exists():
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")

@@ -30,8 +30,8 @@ class BackUp(NamedTuple):
     """A finished copy.
 
     path: its tables; the witness lies beside them.
-    record: its newest record, which tells the moment.
-    counts: how many messages it has, by the names that people have for their queues.
+    record: the number of its newest record, which identifies the moment.
+    counts: how many messages it has, by the names that people use for their queues.
     """
 
     path: Path
@@ -46,7 +46,7 @@ def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = l
 
     Args:
         target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
-        then: called at the moment of which the copy is; what it copies beside it goes on afterwards.
+        then: called at the moment that the copy shows; files that it copies beside the store may change afterwards.
 
     Raises:
         StoreError: there is no store, or it is damaged; the copy exists already, or cannot be written.
@@ -87,7 +87,7 @@ def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = l
 
 
 def _copy(files: Files, found: Salvage, path: Path) -> None:
-    """Turn the tables and the log of a moment into the tables of a store of their own."""
+    """Merge the tables and the log of one moment into the tables of a new store."""
     assert found.node is not None
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(path)) as copy:

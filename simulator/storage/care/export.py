@@ -23,7 +23,7 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 VERSION: Final = 1
 NO_LINE: Final = "it is not a line of `mqproto store export`"
 CONTENTS: Final = frozenset({"body", "body_base64", "extension", "extension_base64", "fault"})
-"""A line has those of these that fit."""
+"""A line has those of these fields that suit its message."""
 SHOWN: Final = 60
 """How many characters of a wrong field an error quotes."""
 
@@ -33,7 +33,7 @@ class Exported:
     """A message of a store.
 
     node: the node whose store it is; None if that could not be read.
-    kind, queue: the queue that it lay in; None and a number if the tables, which know it, cannot be read.
+    kind, queue: the kind and name of its queue; None and the queue's number if the tables cannot be read.
     may_have_left: whether it was or may have been sent, and its destination may have it.
     """
 
@@ -46,7 +46,7 @@ class Exported:
 
 
 def exported(found: Salvage, queues: Collection[int] | None = None) -> Iterator[Exported]:
-    """Yield the whole messages of these queues, or of all, in order; the others are findings already."""
+    """Yield the undamaged messages of these queues, or of all queues, in order; damaged ones are findings already."""
     sequences = {row.queue: row for row in found.outgoing}
     for number in sorted(found.records):
         sequences |= found.records[number].outgoing
@@ -112,7 +112,7 @@ def message_in(line: str) -> Exported:
     """Return the message in a line.
 
     Raises:
-        UsageError: there is none, or a field does not say what the packet says.
+        UsageError: the line has no message, or a field contradicts the packet.
     """
     try:
         found = json.loads(line)

@@ -1,9 +1,9 @@
-"""A readable copy of tables that SQLite does not open, because their first page is damaged or their end is gone.
+"""Makes a readable copy of tables that SQLite cannot open: their first page is damaged or their end is missing.
 
 All rows of such a file may be whole. SQLite looks at the first hundred bytes, and at how many pages they promise,
-before it reads any. In the copy these bytes say what is there, and missing pages are empty. Which pages were free is
-forgotten, so the copy is only for reading. If that does not help, the pages that name the tables are damaged: every
-store has the same ones.
+before it reads any. In the copy these bytes match the file, and missing pages are empty. The copy has no list of free
+pages, so it is only for reading. If that does not help, the pages that name the tables are damaged: every store has the
+same ones.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def _opened(copy: Path) -> sqlite3.Connection | None:
 
 
 def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
-    """How many pages a new store has; and by number the pages in which SQLite has the names of its tables and
-    where each begins."""
+    """Return how many pages a new store has, and by number the pages that name its tables and their beginnings."""
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.executescript(SCHEMA)
@@ -100,7 +99,7 @@ def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
 
 
 def _promised(header: bytes) -> int:
-    """How many pages a header promises, if that is possible."""
+    """Return the number of pages that a header promises, if the file can have that many."""
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
         return 0
     [pages] = unpack_from(">I", header, PAGES)
@@ -108,7 +107,7 @@ def _promised(header: bytes) -> int:
 
 
 def _header(found: bytes, page_count: int) -> bytes:
-    """A header for this many pages, none of them free; fields of the one that was found stay if they make sense."""
+    """Return a header for this many pages, none of them free; valid fields of the existing header stay."""
     header = bytearray(found.ljust(HEADER_BYTES, b"\0"))
     if not found.startswith(MAGIC):
         header = bytearray(HEADER_BYTES)

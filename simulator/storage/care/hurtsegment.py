@@ -21,10 +21,10 @@ from mqproto.turn.effects import Writes
 
 
 class Salvaged(NamedTuple):
-    """What was found at one place of a segment.
+    """The data found at one place of a segment.
 
     number: the record's number, if it can be read.
-    writes: the part of it that is whole.
+    writes: the part of the record that is whole.
     finding: what to report about the rest.
     notice: that half of the record is there, which is not damage.
     """
@@ -99,7 +99,7 @@ class HurtSegment(FoundSegment):
             at += HEAD.size + len(head) + len(packets)
 
     def _is_unfinished(self, number: int, at: int) -> bool:
-        """Whether the record there was being written, and nobody was told that it is on disk."""
+        """Whether the record at this place was only half written, and nobody was told that it is on disk."""
         if self._acknowledged is None or number <= self._acknowledged:
             return False
         return self._may_be_torn(at) or (self._is_written and self._following(at) is None)

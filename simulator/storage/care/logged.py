@@ -25,7 +25,7 @@ class Logged(NamedTuple):
 
     @classmethod
     def of(cls, records: Mapping[int, Writes]) -> Self:
-        """Return what these records do to them."""
+        """Return the effect of these records on the messages in the tables."""
         recent = RecentRows()
         removed: list[tuple[int, int]] = []
         for number in sorted(records):
@@ -35,13 +35,13 @@ class Logged(NamedTuple):
         return cls([rows[key] for key in sorted(rows)], frozenset(rows), _joined(removed))
 
     def replaces(self, key: int) -> bool:
-        """Whether the message that the tables have under a key is gone, or is here."""
+        """Whether the log removes or replaces the message that the tables have under a key."""
         at = bisect_right(self.removed, key, key=itemgetter(0))
         return key in self.keys or (at > 0 and key <= self.removed[at - 1][1])
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same keys in ranges that rise and do not overlap."""
+    """Return the same keys as ascending ranges that do not overlap."""
     result: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The tables of a store, opened only for reading: with SQLite's log, or without if that belongs to others."""
+"""The tables of a store, opened only for reading: with SQLite's log, or without it if it belongs to other tables."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness
 from mqproto.wire.guid import NULL_GUID, Guid
 
 ATTEMPTS: Final = 20
-"""How often the moment is chosen anew because the node has meanwhile written what was read."""
+"""How often to start again because the node has written to the data during the reading."""
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
-"""The errors of damaged tables; the second if SQLite quotes a statement of theirs that is not text any more."""
+"""The errors of damaged tables; the second occurs if SQLite quotes a stored statement that is no longer valid text."""
 
 
 def opened(path: Path, *, with_log: bool = True) -> sqlite3.Connection:
     """Open the tables, only for reading.
 
     Args:
-        with_log: whether SQLite's log belongs to them. If not, nobody may write to them meanwhile.
+        with_log: whether SQLite's log belongs to them. If not, nobody may write to the tables meanwhile.
     """
     how = "mode=ro" if with_log else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, isolation_level=None)
 
 
 def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
-    """Return what tells the log of a node that has ended from a later one: its witness, and its segments.
+    """Return the log's identity, its witness and its segments, to tell the log of an ended node from a later log.
 
     Each commit changes the witness, and a start removes the segments that it finds.
     """
@@ -42,9 +42,9 @@ def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
 
 
 def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:
-    """What to report about SQLite's log if it does not belong to the tables; empty if it does, or nobody knows.
+    """Return a finding if SQLite's log does not belong to the tables; empty if it does, or if this is unknown.
 
-    A running node saw at its start that it does, and the witness soon learns of each later one.
+    A running node has checked its log at its start, and the witness soon has the salts of each later log.
 
     Args:
         is_locked: whether the caller has the store's lock.
@@ -69,7 +69,7 @@ def _witness_of(files: Files, path: Path) -> bytes:
 
 
 def _salts_in(path: Path, witness: bytes) -> Salts | None:
-    """The salts of SQLite's log as it was last seen, if this witness can be read."""
+    """Return the salts of SQLite's log as last seen, if this witness can be read."""
     try:
         return said_by_witness(witness_path(path), witness, _owner_in(witness)).salts
     except StoreError:
@@ -77,7 +77,7 @@ def _salts_in(path: Path, witness: bytes) -> Salts | None:
 
 
 def _is_of(path: Path, witness: bytes) -> bool:
-    """Whether tables and witness belong to one node, as far as the tables tell without SQLite's log."""
+    """Whether tables and witness belong to one node, according to the tables without SQLite's log."""
     whose = []
     with suppress(*UNREADABLE), closing(opened(path, with_log=False)) as db:
         whose = db.execute("SELECT guid FROM node").fetchall()

@@ -1,4 +1,4 @@
-"""A store of what is whole in a damaged one. The damaged one is set aside as it is, with a list of its damage."""
+"""Makes a store from the whole parts of a damaged one. The damaged one is set aside, with a list of its damage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"
 COUNTER: Final = "message_id_ceiling"
 APART: Final = 2**30
-"""How far behind the last known MessageID new ones begin, if it is not known which was given out last."""
+"""If the last MessageID given out is unknown, new ones begin this far after the last known one."""
 
 
 class Repaired(NamedTuple):
@@ -46,7 +46,7 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
         date: for the name of the folder.
 
     Raises:
-        StoreError: there is no store, its node runs, the disk fails, or nothing says whose it is.
+        StoreError: there is no store, its node runs, the disk fails, or nothing tells which node owns it.
     """
     path = path.resolve()
     with explained(path), closing(files.lock(path)):
@@ -78,7 +78,7 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
 
 
 def brought(tables: StoreTables, transactions: Iterable[Writes]) -> RecentRows:
-    """Return what a log has and these tables lack, all or part, from its transactions in order."""
+    """Return the rows that a log has and these tables may lack, from its transactions in order."""
     recent = RecentRows()
     for writes in transactions:
         take_again(recent, tables, writes)
@@ -86,7 +86,7 @@ def brought(tables: StoreTables, transactions: Iterable[Writes]) -> RecentRows:
 
 
 def _without_a_sequence(found: Salvage) -> set[int]:
-    """Queues whose messages mean nothing without their sequence, which is lost."""
+    """Return the queues whose sequence is lost: their messages mean nothing without it."""
     sequences = {row.queue for row in found.outgoing} | {row.queue for row in found.incoming}
     for writes in found.records.values():
         sequences |= {row.queue for row in writes.outgoing.values()}
@@ -122,7 +122,7 @@ def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Wr
 def _leave_out_what_was_acknowledged(found: Salvage, tables: StoreTables) -> None:
     """Remove messages that their destination has acknowledged, if the record that removed them is lost.
 
-    A sequence never looks back behind that number, so nobody else would remove them.
+    A sequence never looks at numbers before the acknowledged one, so nothing else would remove them.
     """
     numbers = tables.db.execute("SELECT queue, base + last_ack FROM outgoing_sequence").fetchall()
     for queue, acknowledged in numbers:
@@ -136,7 +136,7 @@ def _leave_out_what_was_acknowledged(found: Salvage, tables: StoreTables) -> Non
 
 
 def _gone_on(found: Salvage, tables: StoreTables) -> RecentRows:
-    """Have sequences that are older than their last messages go on behind these."""
+    """Let each sequence whose row is older than its last messages continue after these messages."""
     recent = RecentRows()
     found_rows = tables.db.execute("SELECT * FROM outgoing_sequence").fetchall()
     for row in whole_rows("outgoing_sequence", found_rows, OutgoingRow):
@@ -160,7 +160,7 @@ def _named(found: Salvage, counts: Counter[int]) -> dict[str, int]:
 
 
 def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
-    """Write a new store of what is whole, settled into its tables."""
+    """Write a new store from the whole data, all of it in the tables."""
     assert found.node is not None
     known = 0
     with closing(StoreTables(files, path, found.node)) as tables:

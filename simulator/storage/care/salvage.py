@@ -1,10 +1,10 @@
-"""All that can be read from a store at one moment, however damaged it is. Nothing is changed.
+"""Reads everything readable in a store as of one moment, however damaged it is. Nothing is changed.
 
 Its node may run. The tables are read in one SQLite transaction, which begins first; then the witness, then
-the log. So the log has at least what the tables have, and all beyond what the witness says came in between.
+the log. So the log is at least as new as the tables, and records beyond the witness's number came in between.
 The newest records of the log and the tables together are one moment: the one after the newest whole record.
-If the node moves a segment to the tables meanwhile, the transaction is too old, and all begins again; so it
-does if a node starts meanwhile, even if that has ended again.
+If the node moves a segment to the tables meanwhile, the transaction is too old, and the reading begins again. It also
+does if a node starts meanwhile, even if that node has ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mqproto.wire.guid import Guid
 
 LAST_KEY: Final = 2**63 - 1
 FAILURES: Final = 20_000
-"""After this many failed reads, the rest of a table is given up."""
+"""After this many failed reads, the rest of a table is skipped."""
 NO_DAMAGE: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -58,7 +58,7 @@ NO_DAMAGE: Final = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""After these the tables cannot be looked at, and nothing is known about them."""
+"""Errors that say nothing about damage: the tables could not be read at all."""
 NO_SHARED_MEMORY: Final = frozenset(
     {
         sqlite3.SQLITE_IOERR_SHMOPEN,
@@ -67,7 +67,7 @@ NO_SHARED_MEMORY: Final = frozenset(
         sqlite3.SQLITE_IOERR_SHMLOCK,
     }
 )
-"""The same: the file beside the tables that their readers share cannot be made."""
+"""Errors that say nothing about damage: the file beside the tables that readers share cannot be made."""
 _NO_LOOK: Final = (
     "SQLite cannot look at it: is there room on its disk, and may this user write to its folder?"
 )
@@ -78,15 +78,15 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Salvage:
-    """All that is whole in a store. Close it.
+    """All undamaged data in a store. The caller closes it.
 
     Attributes:
         db: the tables, as they were at the beginning.
         with_log: whether the contents of SQLite's log are in them.
-        lacks: whether a part of the tables, apart from single messages, cannot be read, and how many records cannot.
+        lacks: whether a part of the tables other than single messages, or of the log, cannot be read.
         is_running: whether its node runs, or another program has its lock.
-        findings: what is not whole, with its place, a line each.
-        notices: what else to know about it, a line each.
+        findings: damaged parts, each with its place, a line each.
+        notices: other facts about the store, a line each.
         stored: how many messages of each queue the tables have, by number.
         counts: how many messages the queues have, with those that the log adds and without those that it removes.
         records: the records of the log, by number, without damaged messages.
@@ -121,7 +121,7 @@ class Salvage:
 
     @property
     def record(self) -> int:
-        """The number of the newest record known to have existed; all this is of the moment after it."""
+        """The number of the newest record known to have existed; the salvage shows the moment after it."""
         return max([self.mark.record - 1 if self.mark else 0, self.witness or 0, *self.records])
 
     def name_of(self, queue: int) -> str:
@@ -130,7 +130,7 @@ class Salvage:
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
 
     def is_kept(self, row: OutgoingRow | IncomingRow) -> bool:
-        """Whether a sequence's queue is known, and of its kind; a stranger's that gave up its place has none."""
+        """Whether a sequence's queue is known and of its kind. A stranger's sequence without a place has no queue."""
         if row.queue < 0:
             return True
         queue = self.queues.get(row.queue)
@@ -145,7 +145,7 @@ class Salvage:
         return dict(named)
 
     def stored_messages(self, findings: list[str]) -> Iterator[MessageRow]:
-        """Yield the whole messages of the tables whose queues exist; the others become findings."""
+        """Yield the undamaged messages of the tables whose queues exist; the other messages become findings."""
         failures = [FAILURES]
         for number in sorted(self.queues):
             for columns in _readable(self.db, *keys_of(number), failures):
@@ -155,13 +155,13 @@ class Salvage:
                     findings.append(f"{self.name_of(number)}: {error}")
 
     def messages(self, findings: list[str]) -> Iterator[MessageRow]:
-        """Yield all whole messages, in the order of their keys, as tables and log have them together."""
+        """Yield all undamaged messages of the tables and the log together, in the order of their keys."""
         logged, gone = Logged.of(self.records), self.stored_messages(findings)
         yield from merge((row for row in gone if not logged.replaces(row.key)), logged.messages)
 
 
 def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
-    """Read all that can be read. Messages are counted, and read again when they are asked for.
+    """Read everything readable. Messages are only counted; `messages` reads them again.
 
     Args:
         is_locked: whether the caller has the store's lock.
@@ -187,7 +187,7 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
 
 
 def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> Salvage:
-    """Read all, with what SQLite's log has in the tables or without."""
+    """Read everything readable, with or without the contents of SQLite's log."""
     has_file = path.exists()
     for attempt in range(1, ATTEMPTS + 1):
         before = log_at(files, path)
@@ -224,12 +224,12 @@ def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> S
 
 @dataclass(slots=True)
 class _Log:
-    """What was found when the moment was chosen.
+    """The state of the log when the moment was chosen.
 
     has_tables: whether the tables can be read at all.
     missing: the numbers of segments that should be there.
-    missing_records: how many records cannot be read, or are not there.
-    findings: what is not whole in the log.
+    missing_records: how many records are unreadable or missing.
+    findings: the damage in the log, a line each.
     """
 
     has_tables: bool = True
@@ -284,7 +284,7 @@ def _see_whose_it_is(found: Salvage) -> None:
 
 
 def _is_the_disks(error: Exception) -> bool:
-    """Whether the store may be whole: perhaps SQLite has no room to look at it, or we are not allowed to."""
+    """Whether the error says nothing about damage: SQLite lacks room or permission to read the store."""
     extended: int = getattr(error, "sqlite_errorcode", 0)
     return primary_code(error) in NO_DAMAGE or extended in NO_SHARED_MEMORY
 
@@ -299,7 +299,7 @@ def _see_that_it_is_a_store(found: Salvage) -> None:
 
 
 def _compare_moments(found: Salvage, log: _Log) -> None:
-    """Check that tables, log and witness are of one moment."""
+    """Check that tables, log and witness show the same moment."""
     mark = found.mark
     if mark is not None and found.witness is not None and mark.record > found.witness + 1:
         found.findings.append(
@@ -313,7 +313,7 @@ def _compare_moments(found: Salvage, log: _Log) -> None:
 
 
 def _rows(found: Salvage, table: str, columns: str, make: Callable[..., T]) -> list[T]:
-    """Return the whole rows of a table; the others become findings."""
+    """Return the undamaged rows of a table; damaged rows become findings."""
     whole: list[T] = []
     try:
         for row in found.db.execute(f"SELECT {columns} FROM {table}"):
@@ -341,7 +341,7 @@ def _read_tables(found: Salvage) -> None:
 
 
 def _count(found: Salvage) -> None:
-    """Read all messages, and check that as many are whole as were counted."""
+    """Read all messages, and check that the number of undamaged ones matches the stored counts."""
     logged = Logged.of(found.records)
     for row in found.stored_messages(found.findings):
         found.stored[row.key >> POSITION_BITS] += 1
@@ -366,7 +366,7 @@ def _count(found: Salvage) -> None:
 
 
 def _without_a_queue(found: Salvage) -> Counter[int]:
-    """How many messages the tables have for queues that they do not have, by the number of the queue."""
+    """Return how many messages belong to queues that are missing from the tables, by the number of the queue."""
     failures, counts, first = [FAILURES], Counter[int](), 0
     for last, after in [*map(keys_of, sorted(found.queues)), (LAST_KEY + 1, 0)]:
         counts.update(

@@ -1,5 +1,5 @@
-"""Small files beside a store that know better than the store itself whether it is as they last saw it.
+"""Small files beside a store that show whether it is still in its last known state; the store itself cannot tell.
 
-witness.py is for the log: it has the newest record that was said to be on disk. life.py is for the whole store, and
-stays where it is when the store is copied or put back; identity.py compares the two. sectors.py writes both.
+witness.py is for the log: it has the newest record reported as on disk. life.py is for the whole store, and stays in
+place when the store is copied or restored; identity.py compares the two. sectors.py writes both.
 """

@@ -1,4 +1,4 @@
-"""Whether a store is the one that was here last. Its life goes on, or another begins, or it does not start.
+"""Decides if a store is the last one that was here: its life goes on, a new life begins, or the store is refused.
 
     file of the life   store                                                what it is
     none               none                                                 a first life
@@ -12,9 +12,9 @@
 
 A store whose folder is renamed is at home: machine and file are the same, and the old name leads nowhere.
 
-Before anything else changes, the file says, flushed, that a life is to begin. It begins with the first
-transaction of the queue manager, which has its number. The file learns of that after the log. So after a kill
-at any instant it is still to begin, or the store is one life ahead of the file, and the same that it was.
+First the file records, flushed, that a life is about to begin. It begins with the queue manager's first transaction,
+which has its number. The file is updated after the log. So after a kill at any instant the life has yet to begin, or
+the same store is one life ahead of the file.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from mqproto.wire.guid import Guid
 CIRCLE: Final = 2**32
 """How many MessageIDs there are."""
 APART: Final = 2**30
-"""How far from the last known MessageID new ones begin, on either side."""
+"""How far from the last known MessageID, before and after, new ones begin."""
 FREE: Final = 2**30
-"""How many MessageIDs, from the first one on, belong to no message that waits, if possible."""
+"""How many MessageIDs from the first new one on must, if possible, be unused by waiting messages."""
 
 
 class Identity:
@@ -53,14 +53,14 @@ class Identity:
 
     Args:
         is_adopted: whether an operator has said that the store was moved here.
-        again: what a proposed command needs to find the node.
+        again: the options that a proposed command needs to find the node.
 
     Attributes:
-        notices: what an operator should know about it, a line each.
-        new: the life that is to begin; None if one goes on.
+        notices: facts about the store's life for an operator, a line each.
+        new: the life that is about to begin; None if the last life goes on.
 
     Raises:
-        StoreError: the store was copied or moved here, and nobody has said which; or the disk fails.
+        StoreError: the store was copied or moved here, and no operator has said which; or the disk fails.
     """
 
     def __init__(self, files: Files, store: Path, node: Guid, *, is_adopted: bool, again: str = "") -> None:
@@ -95,18 +95,18 @@ class Identity:
     # At the start
 
     def compare(self, stored: LifeNote, waiting: Callable[[], Iterable[int]], dice: random.Random) -> Home:
-        """Decide which life it is, once the log is in the tables.
+        """Decide which life the store is in, once the log is in the tables.
 
         Args:
             stored: what the store says about itself.
             waiting: the MessageIDs of our messages that wait in it.
-            dice: choose the first MessageID of a life that begins.
+            dice: chooses the first MessageID of a new life.
 
         Returns:
             The home that the store has from now on.
 
         Raises:
-            StoreError: it was copied or moved here, and nobody has said which; or the disk fails.
+            StoreError: the store was copied or moved here, and no operator has said which; or the disk fails.
         """
         if self._file is None:
             self._see_that_it_is_no_copy(stored)
@@ -132,7 +132,7 @@ class Identity:
         return here
 
     def _cause(self, stored: LifeNote, file: LifeNote | None, here: Home) -> Cause:
-        """Why a life is to begin; NONE if one goes on."""
+        """Return why a new life begins; NONE if the last one goes on."""
         if self._is_adopted:
             return Cause.ADOPTED
         if file is None:
@@ -154,7 +154,7 @@ class Identity:
         return Cause.NONE
 
     def _about_to_begin(self, stored: LifeNote, file: LifeNote | None, here: Home, cause: Cause) -> LifeNote:
-        """What the file says from now on, until the life has begun."""
+        """Return the contents of the file until the new life has begun."""
         if file is None:
             return stored._replace(home=here, cause=cause)
         seen_s = file.seen_s
@@ -172,12 +172,12 @@ class Identity:
         )
 
     def _write(self, known: LifeNote) -> None:
-        """Replace the file with another one.
+        """Replace the file with a new one.
 
         If a life goes on, and the disk has no room for another file, the existing one is changed in place.
 
         Raises:
-            LifeFullError: a life is to begin, and the disk has no room to say so.
+            LifeFullError: a life is about to begin, and the disk has no room to record it.
         """
         before = self._file
         try:
@@ -191,10 +191,10 @@ class Identity:
                 before.close()
 
     def _see_that_it_is_no_copy(self, known: LifeNote) -> None:
-        """Check that the store lies where it last lived, or that an operator has said what it is.
+        """Check that the store is still in its home, or that an operator has said whether it was copied or moved.
 
         Raises:
-            StoreError: neither is so.
+            StoreError: neither is true.
         """
         if not known.life or known.home == NOWHERE or self._is_adopted:
             return
@@ -262,24 +262,24 @@ class Identity:
             file.begins(file.known._replace(cause=Cause.NONE, seen_s=0), record, counters)
 
     def flush(self) -> None:
-        """Put what the file says on disk, unless the disk is full.
+        """Flush the file's contents to disk, unless the disk is full.
 
         Raises:
-            StoreError: it may not be on disk.
+            StoreError: the contents may not be on disk.
         """
         if self._file is not None:
             self._file.flush()
 
 
 def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Random) -> int:
-    """Where the MessageIDs of a life begin.  [MS-MQQB] 3.1.1.3, [MS-MQMQ] 2.2.18.1.3
+    """Return the first MessageID of a life.  [MS-MQQB] 3.1.1.3, [MS-MQMQ] 2.2.18.1.3
 
-    It is at least APART from the last known one, on either side. The FREE numbers that follow belong to no
-    message that waits; if that is not possible, fewer do.
+    It is at least APART from the last known one, on either side. No waiting message has one of the FREE numbers that
+    follow; if that is impossible, fewer numbers are free.
 
     Args:
         last: the last MessageID; None if none was ever given.
-        waiting: MessageIDs of messages that wait.
+        waiting: the MessageIDs of waiting messages.
     """
     if last is None:
         return dice.randrange(1, CIRCLE)
@@ -296,7 +296,7 @@ def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Rand
 
 
 def _free_ranges(distances: list[int], free: int) -> list[range]:
-    """The distances from the last MessageID at which this many numbers follow that belong to no message."""
+    """Return the distances from the last MessageID at which this many unused numbers follow."""
     ranges, begin, end = list[range](), APART, CIRCLE - APART + 1
     for distance in distances:
         ranges.append(range(begin, min(end, distance - free + 1)))

@@ -1,8 +1,8 @@
-"""The file of a store's life, `a.life` beside `a.sqlite`: what was there last, whatever is there now.
+"""The file of a store's life, `a.life` beside `a.sqlite`: the last known state of the store, even if the store changes.
 
-It is not part of the store. A copy or a backup of `a.sqlite*` does not include it, so it stays when the store
-is put back or moved away, and can be compared with the store (identity.py). It is written after each commit
-and not flushed: after a kill it is exact; after a power loss it may be behind the log, but never ahead of it.
+It is not part of the store. A copy or a backup of `a.sqlite*` does not include it, so it stays when the store is
+restored or moved away, and can be compared with the store (identity.py). It is written after each commit and not
+flushed: after a kill it is exact; after a power loss it may be behind the log, but never ahead of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATH_BYTES: Final = 320
 HEAD: Final = Struct("<8s16sQQQQ")
 """Magic, the node's GUID; the life, its newest record, the ceilings of MessageIDs and of Ordinals of TxSequenceIDs."""
 TAIL: Final = Struct(f"<BQQ32s{PATH_BYTES}s")
-"""The cause why a life is to begin, when the one before was last seen; the home's inode, machine, path."""
+"""The cause of a coming life, the time when the previous life was last seen; the home's inode, machine, path."""
 SIZE_BYTES: Final = HEAD.size + TAIL.size
 
 
@@ -45,14 +45,14 @@ class Home(NamedTuple):
 
 
 NOWHERE: Final = Home("", "", 0)
-"""The home of a store that does not tell it."""
+"""The home of a store that does not record one."""
 
 
 class Cause(IntEnum):
     """Why a life begins."""
 
     NONE = 0
-    """It goes on."""
+    """The last life goes on."""
     FIRST = 1
     """Nothing was there before."""
     GONE = 2
@@ -62,19 +62,19 @@ class Cause(IntEnum):
     WITHOUT_FILE = 4
     """There is no file of its life, so nobody can tell."""
     DAMAGED_FILE = 5
-    """The same, because the file cannot be read."""
+    """The file of its life cannot be read, so nobody can tell."""
     ADOPTED = 6
     """An operator has said that it was moved here."""
 
 
 class LifeNote(NamedTuple):
-    """What a store, or the file of its life, says about it.
+    """The facts about a life in a store, or in the file of its life.
 
-    life: 0 before the first has begun.
+    life: the number of the life; 0 before the first has begun.
     record: the newest record of its log.
-    message_id: no MessageID from this one on was given.
+    message_id: neither this MessageID nor a higher one was ever given.
     sequence_ordinal: no TxSequenceID with this Ordinal or a higher one was given.
-    cause: why a life is to begin that has not begun.
+    cause: why a new life is about to begin.
     seen_s: when the life before that was last seen, UTC; 0 if nobody knows.
     """
 
@@ -99,7 +99,7 @@ class LifeFile:
 
     @classmethod
     def create(cls, files: Files, store: Path, node: Guid, known: LifeNote) -> Self:
-        """Create a file, which is on disk. It replaces one that exists.
+        """Create a file on disk. It replaces an existing one.
 
         Raises:
             StoreError: it cannot be made.
@@ -126,7 +126,7 @@ class LifeFile:
     def committed(self, record: int, counters: dict[str, int]) -> None:
         """Write that a transaction with this record and these counters is on disk.
 
-        On a full disk the file may stay behind the log until the next, as after a power loss.
+        On a full disk the file may stay behind the log until the next transaction, as after a power loss.
 
         Raises:
             StoreError: the disk fails.
@@ -136,10 +136,10 @@ class LifeFile:
         self._sectors.write(self._turn, _head(self._node, self.known) + self._tail)
 
     def goes_on(self, known: LifeNote) -> None:
-        """Say this from now on, in place, which needs no room. After a power loss it says this or what it said.
+        """Record this in place, which needs no room. After a power loss the file has this or its previous contents.
 
         Raises:
-            DiskFullError: its file system has no room even for that.
+            DiskFullError: the file system has no room even for that.
             StoreError: the disk fails.
         """
         tail = _tail(known)
@@ -148,7 +148,7 @@ class LifeFile:
         self.known, self._tail = known, tail
 
     def begins(self, known: LifeNote, record: int, counters: dict[str, int]) -> None:
-        """Write the transaction with which a life begins. What the file says about it is on disk as well.
+        """Write the transaction with which a life begins. The file's entry about it is flushed, too.
 
         Raises:
             StoreError: the disk fails.
@@ -161,7 +161,7 @@ class LifeFile:
         """Put what was written on disk, in both sectors, unless the disk is full.
 
         Raises:
-            StoreError: it may not be on disk.
+            StoreError: the data may not be on disk.
         """
         self._sectors.flush(_head(self._node, self.known) + self._tail)
 
@@ -176,7 +176,7 @@ def life_path(store: Path) -> Path:
 
 
 def home_of(files: Files, store: Path) -> Home:
-    """Where a store lives, or is about to.
+    """Return where a store lives, or is about to live.
 
     Raises:
         StoreError: its folder cannot be read.

@@ -1,4 +1,4 @@
-"""A small file of two sectors, written in turns: while one is being written, the other has what was said before."""
+"""A small file of two sectors, written in turns: while one is being written, the other has the previous contents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Sectors:
 
     @classmethod
     def create(cls, files: Files, path: Path, said: bytes) -> Self:
-        """Create a file, or replace one that exists. It is on disk, and says this in both sectors.
+        """Create a file, or replace an existing one. It is on disk, with these contents in both sectors.
 
         Raises:
             OSError: it cannot be made.
@@ -42,9 +42,9 @@ class Sectors:
         return cls(path, files.open(path))
 
     def write(self, turn: int, said: bytes) -> bool:
-        """Say something from now on, in the sector whose turn it is. It is not flushed.
+        """Write new contents to the sector whose turn it is, without a flush.
 
-        If a file system writes to another place, a full disk may have no room for it.
+        On a file system that never writes in place, a full disk may have no room for it.
 
         Returns:
             Whether there was room.
@@ -62,10 +62,10 @@ class Sectors:
         return True
 
     def flush(self, said: bytes) -> bool:
-        """Say something in both sectors, and have it on disk. Return whether there was room.
+        """Write new contents to both sectors, and flush them. Return whether there was room.
 
         Raises:
-            StoreError: it may not be on disk.
+            StoreError: the contents may not be on disk.
         """
         data = _with_checksum(said)
         try:
@@ -87,7 +87,7 @@ class Sectors:
 
 
 def said_in(path: Path, data: bytes, size_bytes: int) -> dict[int, bytes]:
-    """Return what the sectors of such a file say, in this many bytes each; a torn one says nothing.
+    """Return the contents of the sectors of such a file, this many bytes each; a torn sector is left out.
 
     Raises:
         StoreError: it is damaged.

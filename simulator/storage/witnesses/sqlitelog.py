@@ -1,9 +1,9 @@
-"""Tells from its header which of SQLite's logs, `a.sqlite-wal`, belongs to a store's tables, before SQLite reads it.
+"""Checks by the header of SQLite's log, `a.sqlite-wal`, if it belongs to a store's tables, before SQLite reads it.
 
-SQLite takes any whole log for that of the tables beside it. The log of another store, or from an earlier moment, would
-put its pages among those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first grows by
-one each time the log begins again in its place, the second is drawn each time. SQLite removes its log when a store is
-closed, and would draw both salts of the next one. So we write the header of that next log, and SQLite keeps it: the
+SQLite accepts any undamaged log beside the tables. The log of another store, or from an earlier moment, would mix its
+pages with those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first grows by one each
+time the log begins again in its place, the second is drawn each time. SQLite removes its log when a store is closed,
+and would draw both salts of its next log at random. So we write the header of that next log, and SQLite keeps it: the
 first salt grows for as long as the store exists. The witness has the salts that were last seen.
 """
 
@@ -22,18 +22,18 @@ HEADER: Final = Struct(">IIIIII")
 """Magic, version, the size of a page, how often the log has begun anew, the salts. Two words of a checksum follow."""
 HEADER_BYTES: Final = HEADER.size + 8
 MAGIC: Final = 0x377F0682
-"""With the last bit set, the checksum is of big-endian words."""
+"""The last bit is set: the checksum is over big-endian words."""
 VERSION: Final = 3_007_000
 WORD: Final = 2**32
 FURTHEST: Final = 2**16
-"""How often a log may have begun anew since the witness on disk was written; each time it had about 4 MiB."""
+"""How often a log may have begun again since the witness on disk was written; each time it has about 4 MiB."""
 
 
 class Salts(NamedTuple):
     """Identifies one beginning of SQLite's log.
 
     number: how often it has begun, counted from a random number, modulo 2^32.
-    drawn: drawn by dice.
+    drawn: a random number.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Salts(NamedTuple):
         return Salts((self.number + 1) % WORD, dice.randrange(WORD))
 
     def follow(self, known: Salts) -> bool:
-        """Whether a log with these salts can be the one that was last seen, or one that came after it."""
+        """Whether a log with these salts can be the last known log, or a later one."""
         later = (self.number - known.number) % WORD
         return later < FURTHEST and (later > 0 or self == known)
 
@@ -62,7 +62,7 @@ def header_of(salts: Salts, page_bytes: int) -> bytes:
 
 
 def found_salts(header: bytes) -> Salts | None:
-    """Return the salts in a log's header; None if nothing was ever written to it, or it is not a header."""
+    """Return the salts in a log's header; None if SQLite never wrote to the log, or it is not a header."""
     data = header[: HEADER.size]
     if len(header) < HEADER_BYTES or _checksum(data) != header[HEADER.size :] or not any(header):
         return None
@@ -70,7 +70,7 @@ def found_salts(header: bytes) -> Salts | None:
 
 
 def trouble_with(header: bytes, known: Salts | None) -> str:
-    """Why SQLite's log does not belong to the tables; empty if it does, or there is none.
+    """Return why SQLite's log does not belong to the tables; empty if it does, or there is none.
 
     Args:
         header: the log's first bytes; empty if there is none.
@@ -102,7 +102,7 @@ def log_path(store: Path) -> Path:
 
 
 def _checksum(data: bytes) -> bytes:
-    """SQLite's checksum of these bytes; the words are big-endian if the magic number is odd."""
+    """Return SQLite's checksum of these bytes; the words are big-endian if the magic number is odd."""
     order: Literal["big", "little"] = "big" if data[3] & 1 else "little"
     words = [int.from_bytes(data[at : at + 4], order) for at in range(0, len(data), 4)]
     first = second = 0

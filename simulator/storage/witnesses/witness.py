@@ -1,9 +1,9 @@
-"""The witness of a log: the newest record that was said to be on disk, and the last salts of SQLite's log.
+"""The witness of a log: the newest record that was reported as on disk, and the last salts of SQLite's log.
 
-It lies beside the log, `a.sqlite-witness`. A log tells only what it has; only a witness can tell that something is
-missing at its end. It is written after each flush of the log and not flushed itself: after a kill it is exact; after a
-power loss it may be behind the log, but never ahead of it. It is flushed before the tables move their mark, so it is
-never behind the tables. It has the salts of SQLite's log that were last seen (sqlitelog.py).
+It lies beside the log, `a.sqlite-witness`. A log shows only the records that it has; only a witness can show that
+records are missing at its end. It is written after each flush of the log and not flushed itself: after a kill it is
+exact; after a power loss it may be behind the log, but never ahead of it. It is flushed before the tables move their
+mark, so it is never behind the tables. It has the salts of SQLite's log that were last seen (sqlitelog.py).
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class StoreWitness:
         """Flush both sectors to disk.
 
         Raises:
-            WitnessFullError: it is not on disk, because that is full. It may be tried again.
-            StoreError: it may not be on disk.
+            WitnessFullError: the disk is full, and the witness is not on it. The caller may try again.
+            StoreError: the witness may not be on disk.
         """
         if not self._sectors.flush(_packed(self._node, Said(self.record, self.salts))):
             raise WitnessFullError(f"{self.path}: {ADVICE[sqlite3.SQLITE_FULL]}")
