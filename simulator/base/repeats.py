@@ -25,7 +25,7 @@ together. Lines about known peers have places beyond KINDS."""
 PASSING: Final = "session"
 """A fact that is different each time."""
 SECTION: Final = "section"
-"""A fact that lines counted as one share: a rule of the specification. There are few of these."""
+"""A fact that all lines of one count share: a rule of the specification. There are few rules."""
 
 Line = tuple[str, Mapping[str, Any]]
 
@@ -36,7 +36,7 @@ class RepeatedLine:
 
     peer: the peer that all these lines are about; empty if there is none, or several.
     is_mixed: whether the lines differ in their facts.
-    count: how often it came since the last report.
+    count: how often the line occurred since the last report.
     """
 
     name: str
@@ -63,10 +63,10 @@ Key = tuple[str, frozenset[tuple[str, Any]]]
 
 
 class Repeats:
-    """Turns lines that come into lines to write. A line about a message is always written.
+    """Turns lines that occur into lines to write. A line about a message is always written.
 
     Args:
-        is_known: whether lines about a host keep places of their own, however many there are about others.
+        is_known: whether lines about a host keep their own places, regardless of the number of lines about others.
     """
 
     def __init__(self, is_known: Callable[[str], bool] = lambda host: False) -> None:
@@ -77,7 +77,7 @@ class Repeats:
         self._looked_s = 0.0
 
     def lines(self, name: str, facts: Mapping[str, Any], now_s: float) -> Iterator[Line]:
-        """Yield the lines to write when this line comes."""
+        """Yield the lines to write when this line occurs."""
         if "message" in facts:
             yield name, facts
             return
@@ -145,5 +145,5 @@ class Repeats:
 
 
 def _peer(facts: Mapping[str, Any]) -> str:
-    """Return the host, with or without port, that a line is about; else the source queue manager, or nothing."""
+    """Return the host, with or without port, that a line is about; else the source queue manager, or empty."""
     return str(facts.get("peer") or facts.get("source", ""))

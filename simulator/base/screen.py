@@ -73,7 +73,7 @@ def redrawn(console: Console, drawn: Callable[[], Text]) -> Iterator[None]:
 
 
 class ProgressScreen:
-    """Running nodes: one live line or table, and above it the lines that stay."""
+    """The screen of a running command: one live line or table, and above it the lines that stay."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = wide_console(stderr=quiet)

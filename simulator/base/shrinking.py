@@ -24,7 +24,7 @@ def shrinking(best: Thing, steps: Sequence[Step[Thing]], tries: int) -> Generato
         tries: the most candidates to try.
 
     Returns:
-        The smallest value that still shows it.
+        The smallest value that still shows the fault.
     """
     progress = True
     while progress:
@@ -50,7 +50,7 @@ def shrunk(best: Thing, steps: Sequence[Step[Thing]], shows: Callable[[Thing], b
     """Return the smallest value that still shows a fault.
 
     Args:
-        shows: whether a candidate does; `best` is not asked about.
+        shows: whether a candidate shows the fault; `best` is taken to show it.
     """
     search = shrinking(best, steps, tries)
     try:

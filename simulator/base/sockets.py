@@ -44,7 +44,7 @@ class HasOptions(Protocol):
 
 
 def round_trip_s(connected: HasOptions) -> float | None:
-    """Return TCP's smoothed round-trip time as the system measures it; None where it does not say."""
+    """Return TCP's smoothed round-trip time as the system measures it; None if the system does not report it."""
     if TCP_INFO is None:
         return None
     try:

@@ -17,7 +17,7 @@ class StoreError(MqprotoError):
 
 
 class DiskFullError(StoreError):
-    """The disk has no room for a write. Nothing of it was written, and it may be tried again."""
+    """The disk has no room for a write. No part of it was written, and the write may be tried again."""
 
 
 class LifeFullError(DiskFullError):
@@ -31,7 +31,7 @@ class LifeFullError(DiskFullError):
 
 
 class DamageError(Exception):
-    """The store returned something else than was written; the text says what, without the path or advice."""
+    """The store returned data other than was written; the text describes it, without the path or advice."""
 
 
 def repair_advice(store: Path) -> str:

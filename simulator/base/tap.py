@@ -86,7 +86,7 @@ class Recording:
 
 
 class Tap:
-    """One connection as our end sees it; data after an end or a reset is left out.
+    """One connection seen from our end; data after an end or a reset is left out.
 
     Args:
         side: ours.

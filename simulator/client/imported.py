@@ -81,7 +81,7 @@ class Import:
         """Leave out further messages.
 
         Args:
-            why: given a destination and whether it is transactional, why a message cannot be sent; None if it can.
+            why: returns why a message cannot be sent, for a destination and whether it is transactional; else None.
         """
         kept = []
         for one in self.chosen:

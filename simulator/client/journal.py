@@ -206,8 +206,7 @@ class Journal:
             del self._forgotten[: len(forgotten)]
 
     def end(self, identifier: int, answer: ControlFrame) -> None:
-        """Record the outcome of an operation; it is on disk with the next commit. If that never comes, the node still
-        knows it."""
+        """Record the outcome of an operation; the next commit puts it on disk. Until then the node knows it."""
         self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
 
     def withdraw(self, identifier: int) -> None:

@@ -40,7 +40,7 @@ class Away:
         return False if self.process is None else None
 
     def after(self, otherwise: str) -> str:
-        """Return when a request will take effect, in words; `otherwise` is the text for a node that is not running."""
+        """Return when a request will take effect, in words; `otherwise` says what starts with a stopped node."""
         return f"is {self}, " + (
             f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
         )
@@ -153,7 +153,7 @@ async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
 
 
 async def those_away(place: Place, *names: str) -> list[str]:
-    """Return nodes that may have these queues, but do not run here: they may have more queues than the file says."""
+    """Return nodes that may have these queues, but do not run here: their queues may not all be in the file."""
     told = await _told_by(_those_meant(place, names), place)
     return sorted(name for name, queues in told.items() if isinstance(queues, Away))
 

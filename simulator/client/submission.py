@@ -118,7 +118,7 @@ def _rest_of_run(runs: Sequence[tuple[str, Sequence[Draft]]], done: int) -> tupl
 async def receive_all(
     client: Client, queue: str, count: int, timeout_s: float, limit: int
 ) -> AsyncIterator[ReceivedMessage]:
-    """Return up to `count` messages in all: those in the journal, then new ones until none comes for `timeout_s`.
+    """Return up to `count` messages: first those in the journal, then new ones until none comes for `timeout_s`.
 
     Each is in the journal before it leaves the queue.
 

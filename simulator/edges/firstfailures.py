@@ -1,4 +1,4 @@
-"""The messages of a gateway or trigger on its terminal: what it waits for, and the first failure; the log has all."""
+"""The terminal output of a gateway or trigger: what it waits for, and the first failure; the log has all failures."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import trio
 from mqproto.simulator.base.program.output import complain
 
 PATIENCE_S: Final = 2.0
-"""After what time a program that waits says for what."""
+"""A program that waits for this long says what it waits for."""
 QUIET_S: Final = 10.0
-"""Between two lines of one kind, also where failures and successes take turns."""
+"""The least time between two lines of one kind, even if failures and successes alternate."""
 
 RETRIED: Final = "retried"
 GIVEN_UP: Final = "given up"
-"""The kinds of failures."""
+"""The name for failures that end all attempts."""
 
 FURTHER: Final = "until one is processed, the log alone has more"
 
 
 class FirstFailures:
-    """Says that a message failed, and then nothing of failures until one was processed.
+    """Reports the first failure, and then no further failures until a message was processed.
 
     Args:
         queue: the queue whose messages these are.
-        say: gets a line.
+        say: called with each line.
     """
 
     def __init__(self, queue: str, say: Callable[[str], None]) -> None:
@@ -39,17 +39,17 @@ class FirstFailures:
         self._said_s = dict.fromkeys(self._awaited, -QUIET_S)
 
     def retried(self, message: str, reason: str, next_try_s: float) -> None:
-        """A message failed and is attempted again, so many seconds later."""
+        """Report that a message failed and is attempted again after this many seconds."""
         if self._is_news(RETRIED):
             self._say(
                 f"{self._queue}: {message} failed ({reason}) and is tried again in {next_try_s:g} s; {FURTHER}"
             )
 
     def given_up(self, message: str, reason: str, copy_in: str) -> None:
-        """A message is not attempted again.
+        """Report that a message is not attempted again.
 
         Args:
-            copy_in: the queue that has a copy; empty if it was refused.
+            copy_in: the queue that has a copy; empty if the message was refused.
         """
         self._awaited[RETRIED] = True  # The service has answered, or another message is called.
         if self._is_news(GIVEN_UP):
@@ -59,7 +59,7 @@ class FirstFailures:
             self._say(f"{self._queue}: {message} is given up ({reason}): {whose}; {FURTHER}")
 
     def processed(self) -> None:
-        """A message was processed."""
+        """Note that a message was processed."""
         self._awaited = dict.fromkeys(self._awaited, True)
 
     def _is_news(self, kind: str) -> bool:
@@ -71,7 +71,7 @@ class FirstFailures:
 
 
 def on_screen(text: str) -> None:
-    """One line on the standard error output, if that can be written: a log that is full or gone ends nobody."""
+    """Write one line to the standard error output; ignore write errors, so a full or missing log ends no program."""
     with suppress(OSError):
         complain(text)
         sys.stderr.flush()

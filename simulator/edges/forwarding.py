@@ -1,13 +1,13 @@
-"""Travelling headers: those that are passed from a producer's request to its consumer's.
+"""Travelling headers: the headers that are passed from a producer's request to the consumer's request.
 
-    Content-Encoding            as the body is carried as it is
-    traceparent, tracestate     of one that is valid; else both are left out  [Trace Context] 3.2, 3.3
+    Content-Encoding            because the body is not changed
+    traceparent, tracestate     if the trace is valid; otherwise both are left out  [Trace Context] 3.2, 3.3
     ce-*                        the attributes of a CloudEvent in binary mode  [CloudEvents HTTP] 3.1
     whatever is declared        at the gateway, to be taken, and at the trigger, to be given
 
-They are in the message's envelope (`client/envelope.py`), which anybody can write who sends to the queue: so a trigger
-gives none that it was not told about, and no trace that is not valid. None of them is part of what an id belongs to, as
-each retry has a trace of its own.
+They are in the message's envelope (`client/envelope.py`), which anybody who may send to the queue can write. So a
+trigger passes on only declared headers and valid traces. Headers do not count when a retry is compared with its first
+request, because each retry has its own trace.
 """
 
 from __future__ import annotations
@@ -46,33 +46,33 @@ RESERVED: Final = frozenset(
         ),
     }
 )
-"""They belong to one connection, are secret, or are ours to say."""
+"""Headers that belong to one connection, are secret, or are set by us."""
 RESERVED_PREFIXES: Final = ("mq-", "webhook-")
 
 
 class Forwarding:
-    """Which headers travel.
+    """The set of headers that travel.
 
     Args:
-        declared: names, beside those that always do.
+        declared: the names of headers besides those that always travel.
 
     Raises:
-        UsageError: one of them cannot.
+        UsageError: a declared header cannot travel.
     """
 
     def __init__(self, declared: Iterable[str] = ()) -> None:
         self.names = tuple(dict.fromkeys([*ALWAYS, *(_declared(name) for name in declared)]))
-        """In small letters; those of CloudEvents come beside them."""
+        """The names of travelling headers in lower case, without the CloudEvents headers."""
 
     def taken(self, names: Collection[str], values: Callable[[str], list[str]]) -> dict[str, str]:
         """Return the travelling headers of a request.
 
         Args:
-            names: of its headers, in small letters.
-            values: all that one of them has.
+            names: the names of the request's headers, in lower case.
+            values: returns all values of a header.
 
         Raises:
-            UsageError: an attribute of a CloudEvent is there twice.
+            UsageError: an attribute of a CloudEvent occurs twice.
         """
         found: dict[str, str] = {}
         for name in dict.fromkeys(filter(self._travels, names)):

@@ -1,8 +1,8 @@
 """Message properties as HTTP headers, for both gateway and trigger.
 
-Texts are UTF-8, percent-encoded. What a message has not has no header. The producer's Content-Type, its id and
-the headers of `forwarding.py` travel in the message's extension (`client/envelope.py`), so a message with an extension
-of its own goes without them.
+Texts are UTF-8, percent-encoded. A property that a message lacks has no header. The producer's Content-Type, its id and
+the headers of `forwarding.py` travel in the message's extension (`client/envelope.py`), so a message with another
+extension goes without them.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ HEADERS: Final = {
     ENCRYPT: f"that nobody is to read the body on its way: {YES}, or a cipher: {', '.join(CIPHERS)}",
     SIGN: f"who signs it: {YES} for the node, or a user who has a key there",
 }
-"""What may be said about a message beside its content type."""
+"""The properties of a message that headers may give, besides its content type."""
 EXTENSION_BYTES: Final = "MQ-Extension-Bytes"
 EXTENSION_ROOM_BYTES: Final = 4_096
-"""A longer extension is not given in a header, as servers refuse long ones: its size is."""
+"""For a longer extension, a header gives only its size, because servers refuse long headers."""
 
 
 class MessageOptions(DraftOptions, total=False):
@@ -68,13 +68,13 @@ class MessageOptions(DraftOptions, total=False):
 
 
 def options_in(header: Callable[[str], str]) -> MessageOptions:
-    """What the headers say, but for the body type, which a body is made by.
+    """Return the options in the headers, except the body type, which is needed to make the body.
 
     Args:
-        header: gives the value of one; empty if it is not there.
+        header: returns the value of a header; empty if it was not sent.
 
     Raises:
-        UsageError: one has a value that it cannot have.
+        UsageError: the value of a header is not valid.
     """
     level, algorithm = privacy(_said(header(ENCRYPT)), encrypts=bool(header(ENCRYPT)), name=f"{ENCRYPT}: ")
     options = MessageOptions(
@@ -109,7 +109,7 @@ def options_in(header: Callable[[str], str]) -> MessageOptions:
 
 
 def headers_of(options: MessageOptions) -> dict[str, str]:
-    """Headers that say this; `options_in` gives it back, and `MQ-Body-Type` the number of the body type."""
+    """Return the headers for these options; `options_in` reads them. `MQ-Body-Type` has the number of the body type."""
     asked = options.get("acknowledgments", 0)
     extension = options.get("extension", b"")
     correlation_id = options.get("correlation_id", b"")
@@ -136,7 +136,7 @@ def headers_of(options: MessageOptions) -> dict[str, str]:
 
 
 def _said(text: str) -> str:
-    """What is in a header that may also say yes; empty if it does."""
+    """Return the value of a header that may also be a plain yes; empty if it is."""
     return "" if text.casefold() == YES else text
 
 

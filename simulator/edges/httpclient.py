@@ -1,15 +1,15 @@
 """HTTP/1.1 to a few servers, over connections that stay open. h11 has the protocol, trio the sockets.
 
-httpx and httpcore were here before. They have what is not wanted: redirections, cookies, proxies, unpacking, HTTP/2, a
-pool for thousands of servers. For that a POST on loopback passed about 1,400 function calls, eight cancel scopes and
-six turns of trio's loop, which was the larger half of what a delivery cost a trigger; it passes about 350 here.
+We used httpx and httpcore before. They have features that we do not want: redirections, cookies, proxies, unpacking,
+HTTP/2, a pool for thousands of servers. With them a POST on loopback took about 1,400 function calls, eight cancel
+scopes and six turns of trio's loop, more than half of a trigger's cost per delivery. It takes about 350 calls here.
 
     nothing is repeated      a request that was sent may have been carried out
     one at a time            of each connection; those that wait are used again for KEPT_S, unless the other end has
                              closed it or said something that nobody asked for
     an early answer          is read even if the rest of the body is not taken any more
-    a late answer            counts if it has come when the time is up: whoever was stopped for longer than that, as a
-                             process or a machine may be, reads what lies there, and waits for nothing
+    a late answer            counts if it has arrived when the time is up: a process or machine that was stopped for
+    longer still reads the data that is there, without waiting
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import trio
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 ANSWER_LIMIT_BYTES: Final = 65_536
-"""How much of an answer's body is read."""
+"""How much of an answer's body to read."""
 HEAD_LIMIT_BYTES: Final = 102_400
 TOGETHER_BYTES: Final = 65_536
-"""A body up to this size goes in one write with its head."""
+"""A body up to this size is sent in one write with its head."""
 KEPT_S: Final = 5.0
 KEPT: Final = 64
-"""How many connections to one server wait at once, and how long."""
+"""How many idle connections to one server to keep, and for how long."""
 CLOSED: Final = "the other end closed it without an answer"
 PORTS: Final = {"http": 80, "https": 443}
 ALPN: Final = ("http/1.1",)
@@ -44,15 +44,15 @@ class HttpError(Exception):
 
 
 class NotConnectedError(HttpError):
-    """Nobody has seen the request."""
+    """There was no connection, so the server has not seen the request."""
 
 
 class BrokenError(HttpError):
-    """Somebody may have seen it."""
+    """The connection broke, so the server may have seen the request."""
 
 
 class ResponseHeaders(Mapping[str, str]):
-    """Headers of an answer, by names however they are written; the first of a name counts."""
+    """Headers of an answer, by name in any case; the first header of a name counts."""
 
     def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
         self._fields = fields
@@ -72,7 +72,7 @@ class ResponseHeaders(Mapping[str, str]):
 
 
 class Response(NamedTuple):
-    """An answer that came to its end.
+    """A complete answer.
 
     body: None if it has more than ANSWER_LIMIT_BYTES.
     """
@@ -83,10 +83,10 @@ class Response(NamedTuple):
 
 
 class HttpClient:
-    """Posts; close it at the end.
+    """Posts requests. The caller closes it at the end.
 
     Args:
-        trusted: certificates are checked by it; None for those that httpx trusts.
+        trusted: the TLS context that checks certificates; None for the authorities that httpx trusts.
     """
 
     def __init__(self, trusted: ssl.SSLContext | None = None) -> None:
@@ -97,10 +97,10 @@ class HttpClient:
         """Return a URL's answer.
 
         Args:
-            headers: those of its own apart (Host, Content-Length, Connection), in ASCII.
+            headers: all except Host, Content-Length and Connection, in ASCII.
 
         Raises:
-            HttpError: it does not.
+            HttpError: the URL does not answer.
         """
         place = url.scheme, url.host, url.port or PORTS[url.scheme]
         kept = self._kept.setdefault(place, [])
@@ -118,14 +118,14 @@ class HttpClient:
         return response
 
     def close(self) -> None:
-        """Close the connections that wait."""
+        """Close the idle connections."""
         for kept in self._kept.values():
             for connection in kept:
                 connection.close()
         self._kept.clear()
 
     def _waiting(self, kept: list[_HttpConnection]) -> _HttpConnection | None:
-        """The connection that was used last, if it can be used again. Those that cannot are closed."""
+        """Return the most recent reusable connection, if any; close the others that cannot be used again."""
         now_s = trio.current_time()
         while kept and kept[0].kept_until_s < now_s:
             kept.pop(0).close()
@@ -165,8 +165,8 @@ class HttpClient:
 class _HttpConnection:
     """One connection, with one request at a time.
 
-    socket: below TLS.
-    stream: above it; the same for none.
+    socket: the socket below TLS.
+    stream: the stream above TLS; without TLS, the plain stream.
     """
 
     def __init__(self, socket: TcpStream, stream: trio.abc.Stream) -> None:
@@ -180,11 +180,11 @@ class _HttpConnection:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the other end has neither closed it nor said anything."""
+        """Whether the other end has neither closed the connection nor sent anything."""
         return self._socket.is_quiet
 
     def may_go_on(self) -> bool:
-        """Whether another request may follow. What came beside the answer would be taken for the next one."""
+        """Whether another request may follow. Data beyond the answer would be mistaken for the next answer."""
         are_done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if are_done and not self._is_over and self._http.trailing_data == (b"", False):
             self._http.start_next_cycle()
@@ -192,7 +192,7 @@ class _HttpConnection:
         return False
 
     async def post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
-        """As of `HttpClient`."""
+        """Do the same as `HttpClient.post`."""
         self._head, self._body = None, bytearray()
         try:
             try:
@@ -248,7 +248,7 @@ class _HttpConnection:
         return Response(self._head.status_code, ResponseHeaders(list(self._head.headers)), whole)
 
     def close(self) -> None:
-        """Without a word: all that matters was said."""
+        """Close the connection without a TLS farewell, which nobody needs."""
         self._socket.close()
 
 

@@ -1,4 +1,4 @@
-"""What is typed for a gateway, and for a trigger: when it attempts a message again, how often, in which order."""
+"""The options of a gateway and of a trigger: when, how often and in which order it attempts messages again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PORT: Final = 8_080
 BREAKER_LIMIT: Final = 1_000_000
 CORRELATION: Final = "correlation"
 NONE: Final = "none"
-"""Stands for no queue, and for no history."""
+"""The word for no queue or no history."""
 
 TracesOption = Annotated[
     str,
@@ -55,14 +55,14 @@ SupervisedOption = Annotated[bool, value(hidden=True)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Attempts come after growing delays.
+    """Delays between attempts, which grow.
 
-    interval_s: after the first attempt that failed.
-    factor: how many times the delay before it each delay is.
-    limit_s: no delay is longer.
+    interval_s: the delay after the first failed attempt.
+    factor: each delay is the previous one times this.
+    limit_s: the longest delay.
     attempts: how often a message may be delivered.
-    jitter: 0 to 1, by what share a delay may be shorter, so that not all messages come back at one time. How much it is
-        follows from the message and the attempt: the same message has the same delays again.
+    jitter: 0 to 1, the share by which a delay may be shorter, so that messages do not all return at once. It depends
+        only on the message and the attempt: the same message has the same delays again.
 
     Raises:
         UsageError: a value is beyond its limits.
@@ -80,7 +80,7 @@ class Retries:
             raise UsageError(f"jitter {self.jitter:g}: must be 0 to 1")
 
     def delay_s(self, attempt: int, message: str) -> float:
-        """How long to wait after an attempt that failed, counted from 1."""
+        """Return how long to wait after a failed attempt, counted from 1."""
         delay_s = min(self.interval_s * self.factor ** min(attempt - 1, EXPONENT_LIMIT), self.limit_s)
         if not self.jitter:
             return delay_s
@@ -93,11 +93,11 @@ class Policy:
 
     error_queue, in_doubt_queue: transactional queues, by any name; empty or NONE for none.
     timeout_s: how long a consumer or resolver may take to answer.
-    stop_s: how much longer those may take that are being asked when the trigger is to stop.
-    group_by: CORRELATION for the unit of order by correlation id, those without one being a unit as well; empty for
-        the whole queue.
+    stop_s: how much longer pending answers may take when the trigger stops.
+    group_by: CORRELATION to order messages by correlation id, with all that have none as one group; empty for one order
+        for the whole queue.
     parallel: how many groups at once.
-    breaker: after how many failures in a row, with one cause, the queue is held (breaker.py); 0 for never.
+    breaker: after this many successive failures with one cause, the queue is held (breaker.py); 0 for never.
     """
 
     error_queue: Annotated[
@@ -136,12 +136,12 @@ class Policy:
 class TriggerOptions:
     """The requested options.
 
-    url, call: the consumer: one of the two.
+    url, call: the consumer; exactly one of the two is set.
     error_field: see callee.py. ca, certificate, key: see access.py.
-    headers_file, signing_secrets: for the consumer's URL; for a resolver's if it is of the same server.
+    headers_file, signing_secrets: for the consumer's URL, and for a resolver's on the same server.
 
     Raises:
-        UsageError: two of them cannot be together.
+        UsageError: two options exclude each other.
     """
 
     url: Annotated[str, "Post each message to this URL.", value("URL")] = ""
@@ -231,9 +231,9 @@ class GatewayOptions:
 
     name: tells the gateways of one node apart; each has a journal.
     history: a database's URL; empty for a file beside the stores.
-    keep_days: how long ids are remembered, by all who use the history; None for as long as it says itself.
+    keep_days: how long all users of the history keep ids; None for the history's own setting.
     tls_certificate, tls_key, tls_clients: see admission.py.
-    traces: the URL of the collector that has its spans; empty for what the environment says.
+    traces: the URL of the collector that has its spans; empty for the URL in the environment.
     """
 
     place: Place
@@ -301,6 +301,6 @@ class GatewayOptions:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where to listen."""
+        """The address to listen at."""
         host, port = read_address(self.listen.removesuffix(":0"), "--listen", PORT)
         return host, 0 if self.listen.endswith(":0") else port

@@ -1,4 +1,4 @@
-"""Files that nobody else may read: bearer tokens, headers, secrets to sign with."""
+"""Files that only their owner may read: bearer tokens, headers, signing secrets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def read_secret(path: Path, what: str) -> str:
     """Return the content of such a file.
 
     Args:
-        what: it has, in words: `the tokens`.
+        what: its contents, in words: `the tokens`.
 
     Raises:
-        UsageError: it cannot be read, others can read it, or it is not text of a reasonable size.
+        UsageError: the file cannot be read, others can read it, or it is not text of a reasonable size.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What has become of a message that a gateway has accepted, as far as its document history tells."""
+"""The outcome of a message that a gateway has accepted, as far as its document history has it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message_class": "class"}):
     """The report about one life of a message.
 
-    message: its identifier as a message; empty while it is under way, or if nobody has written down that of this life.
-    message_class: that of the acknowledgment with which it ended.
-    ended: when that was, UTC.
+    message: its identifier as a message; empty while it is under way, or if it was not recorded.
+    message_class: the class of the acknowledgment that ended it.
+    ended: when it ended, UTC.
     attempts: how often its consumer was called.
-    reason: what the consumer said.
+    reason: the consumer's answer.
     """
 
     state: State
@@ -34,21 +34,20 @@ class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, renam
 
     @classmethod
     def of(cls, life: Ended) -> Lived:
-        """The same for programs."""
+        """Return the report for a life."""
         said = life._asdict()
         ended_s = said.pop("ended_s")
         return cls(**said, ended=None if ended_s is None else datetime.fromtimestamp(ended_s, UTC))
 
 
 class Trail(Lived, frozen=True, omit_defaults=True):
-    """What is told about a message: of the life that it has, and of those before, after each of which it was sent
-    again.
+    """The report about a message: its current life, and the earlier lives, after each of which it was sent again.
 
     id: the producer's.
-    failure: of one that failed at a trigger, `business error` or `retrieval failure`.
+    failure: if it failed at a trigger, `business error` or `retrieval failure`.
     copy_in: the queue that has the trigger's copy of it.
 
-    What a trigger alone knows, `failure` and `copy_in`, is in what it has told (telling.py), and in no answer to GET.
+    Only a trigger knows `failure` and `copy_in`; they are in its reports (telling.py), but not in answers to GET.
     """
 
     id: str
@@ -61,7 +60,7 @@ class Trail(Lived, frozen=True, omit_defaults=True):
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The history's record of an accepted message.
 
-    admin_queue: the producer's own, which hears how it ends in place of the gateway.
+    admin_queue: the producer's own, which gets the acknowledgments instead of the gateway.
     """
 
     id: str
@@ -72,7 +71,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 class Confirmation(msgspec.Struct, frozen=True):
     """The history's record of an acknowledgment.
 
-    time_s: when the queue manager wrote it that ended the message, in Unix time.
+    time_s: when the queue manager that ended the message wrote it, in Unix time.
     """
 
     message_class: str
@@ -80,9 +79,9 @@ class Confirmation(msgspec.Struct, frozen=True):
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the history keeps of a life that ended as an operator sent the message once more: how it was before.
+    """The history's record of a life that ended because an operator sent the message again: its state until then.
 
-    again: its identifier since; empty until that is known.
+    again: its new identifier; empty until that is known.
     """
 
     state: State
@@ -102,16 +101,16 @@ LIVES: Final = "lives"
 """The scope of the history that has a Life, by the identifier of that life."""
 LIFE: Final = msgspec.json.Decoder(Life)
 LIVES_LIMIT: Final = 100
-"""After so many we look no further."""
+"""The most lives to follow."""
 
 
 async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = "") -> Trail | None:
-    r"""What has become of a message; None if none with this id was accepted.
+    r"""Return the trail of a message; None if no message with this id was accepted.
 
     Args:
         queue: such as `destination\orders`.
         key: the producer's id.
-        of: the identifier of the life that is told about, whatever came later; by default of the one that it has.
+        of: the identifier of the life to report, without later ones; by default the current life.
 
     Raises:
         HistoryError: the history is not available.
@@ -145,7 +144,7 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
 
 
 def called(known: Evidence, record: Record) -> None:
-    """What its trigger has written."""
+    """Add the trigger's record of a message to its evidence."""
     known.told = record.entry is not Entry.ABSENT
     known.owner, known.attempts = record.owner, record.attempts
     known.said = record.outcome.decode("utf-8", "replace")
@@ -157,7 +156,7 @@ def called(known: Evidence, record: Record) -> None:
 
 
 def ended(known: Evidence, name: str, record: Record) -> None:
-    """What the confirmation of one of its lives has said, by the identifier of that life."""
+    """Add the confirmation of one of its lives, by the identifier of that life."""
     if record.outcome:
         end = CONFIRMATIONS.decode(record.outcome)
         known.ends[name], known.ended_s[name] = end.message_class, end.time_s
@@ -167,7 +166,7 @@ def ended(known: Evidence, name: str, record: Record) -> None:
 
 
 def lived(known: Evidence, name: str, record: Record) -> None:
-    """What was kept of one of its lives as it was sent once more, and the name that it has since."""
+    """Add the record of a life that ended when the message was sent again, and its new identifier."""
     if not record.outcome:
         return
     life = LIFE.decode(record.outcome)

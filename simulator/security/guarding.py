@@ -1,7 +1,7 @@
 """The guard of a node: reads its own keys from files, and others' from the topology, for mqproto/security/guard.py.
 
-The libraries take a tenth of a second to import. A node that has no key and knows none imports them only when a signed
-or encrypted message comes.
+The libraries take a tenth of a second to import. A node without any keys, its own or others', imports them only when a
+signed or encrypted message arrives.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 NO_LIBRARIES: Final = "pip install 'mqproto[security]', and start the node anew"
 PEERS: Final = "peers"
-"""In a node's folder of keys: the public keys of queue managers that are in no topology, by GUID."""
+"""The subfolder of a node's keys for the public keys of queue managers outside the topology, by GUID."""
 
 
 class NodeKeys:
-    """The keys that a node finds, its own and others'."""
+    """The keys that a node has on disk, its own and others'."""
 
     def __init__(self, topology: Topology, node: Node, directory: Path) -> None:
         self._topology = topology
@@ -72,10 +72,10 @@ class NodeKeys:
         return sorted(found)
 
     def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
-        """Keep the public keys of a queue manager that is in no topology; without files, forget them.
+        """Keep the public keys of a queue manager outside the topology; without files, forget its keys.
 
         Raises:
-            UsageError: they are not public keys.
+            UsageError: the files are not public keys.
         """
         folder = self._peers / guid_text(manager)
         if not files:
@@ -146,7 +146,7 @@ class NodeKeys:
 class NodeGuard:
     """The guard of a node, which reads keys when they are first needed, and when it is told that they have changed.
 
-    The command that replaces keys tells one node after the other, but not those that are just starting. So a message
+    The command that replaces keys tells one node after the other, but misses nodes that are just starting. So a message
     may already need keys from new files: before the guard refuses a message, it looks at the files again.
     """
 
@@ -175,10 +175,10 @@ class NodeGuard:
         return self._guard
 
     def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
-        """Keep the public keys of a queue manager that is in no topology; without files, forget them.
+        """Keep the public keys of a queue manager outside the topology; without files, forget its keys.
 
         Raises:
-            UsageError: they are not public keys.
+            UsageError: the files are not public keys.
         """
         self._keys.keep_peer(manager, files)
         self.read_anew()

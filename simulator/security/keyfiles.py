@@ -1,11 +1,11 @@
 """The keys of a node, in a folder beside its store that only its owner can enter.
 
 Each key pair is a PEM file that OpenSSL reads as well. There is one for key exchange with each provider, one for the
-node's signatures, and one for each user that signs here. Those for signatures have the certificate after the key in the
-same file. Files are replaced whole. The old key is set aside under its date, because messages on their way may need it.
+node's signatures, and one for each user that signs here. A file for signatures has the certificate after the key. Files
+are replaced as a whole. The old key is set aside under its date, because messages on their way may need it.
 
-The public halves of a node's keys are in another folder, for everybody, as the directory would have them. Old
-certificates are set aside there as well, because they have signed messages that are on their way.
+The public halves of a node's keys are in another folder, for everybody, in the form in which a directory would have
+them. Old certificates are set aside there as well, because they have signed messages that are on their way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FORMS: Final = ("blob", "pem", "der", "cer")
 DAYS: Final = 3_650
 """How long a self-signed certificate is valid."""
 LIMIT_BYTES: Final = 2**20
-"""The most that is read of a file; a key pair of 16,384 bits takes about 13 kB."""
+"""The most to read from a file; a key pair of 16,384 bits takes about 13 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class KeyFiles:
         return KeptKeyPair(use, pair, certificate)
 
     def all(self) -> Iterator[KeptKeyPair]:
-        """Yield all key pairs: those for key exchange, the strongest first, then those for signatures."""
+        """Yield all key pairs: first those for key exchange, from the strongest on, then those for signatures."""
         from mqproto.security import PROVIDERS
 
         for use in (*(provider.word for provider in reversed(PROVIDERS)), SIGNING, *self.users()):
@@ -119,10 +119,10 @@ class KeyFiles:
         return [use for use in sorted(found) if ASIDE not in use]
 
     def aside(self, use: str) -> list[KeyPair]:
-        """Return the key pairs that were in use before, the last one first.
+        """Return the key pairs that were in use before, the most recent first.
 
         Raises:
-            UsageError: one cannot be read, or others could read it.
+            UsageError: a key pair cannot be read, or other users could read it.
         """
         from mqproto.security import KeyPair
 
@@ -138,7 +138,7 @@ class KeyFiles:
     def keep(self, kept: KeptKeyPair, date: str) -> Path | None:
         """Write a key pair; set an old one aside and return its path.
 
-        date: goes into the name of the old one.
+        date: goes into the name of the old file.
         """
         self._make_folder()
         path, before = self.path(kept.use), None
@@ -189,7 +189,7 @@ class PublicFiles:
     def write(self, kept: KeptKeyPair, date: str = "") -> None:
         """Write the public half of a key pair; an old certificate is set aside.
 
-        date: goes into the name of the old one.
+        date: goes into the name of the old file.
 
         Raises:
             UsageError: it cannot be written.

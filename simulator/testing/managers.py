@@ -38,15 +38,15 @@ def started(
     """Run queue managers during a block, which begins when all of them listen.
 
     Args:
-        folder: for their stores and logs; those of an earlier block are continued.
-        topology: how many, named qm1, qm2 and so on, each linked to the next; or a topology, whose ports are replaced
-            by free ones, or any value of `--topology`.
+        folder: for their stores and logs; a later block continues those of an earlier one.
+        topology: how many queue managers, named qm1, qm2 and so on, each linked to the next; or a topology, whose ports
+            are replaced by free ones, or any value of `--topology`.
         queues: if `topology` is a number, the queues that each has, `NAME` or `NAME:transactional`.
         capture: if given, each records its traffic: qm1 in `run-qm1.pcapng`, if this is `run.pcapng`.
 
     Raises:
         UsageError: the topology or a queue is not valid.
-        NodeError: one did not start.
+        NodeError: a queue manager did not start.
     """
     if isinstance(topology, int):
         topology = line_of(topology, queues)

@@ -155,7 +155,7 @@ def faults(draw: st.DrawFn, called: list[str], pairs: list[tuple[str, str]]) -> 
 
 @st.composite
 def nearly_valid_topologies(draw: st.DrawFn) -> str:
-    """The TOML of a topology in which one line was lost, doubled, moved, or changed; some are still good."""
+    """The TOML of a topology in which one line was lost, doubled, moved or changed; some are still valid."""
     lines = as_toml(draw(topologies())).splitlines()
     at = draw(st.integers(0, len(lines) - 1))
     match draw(st.sampled_from(["lost", "doubled", "moved", "cut", "another value", "another key"])):

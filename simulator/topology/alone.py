@@ -1,4 +1,4 @@
-"""A node alone: one that no topology declares. Its file, which lies beside its store, has its name, GUID and address.
+"""A node alone is one that no topology declares. A file beside its store has its name, GUID and address.
 
 The first `mqproto node --name shop` makes it; people may write more into it then, as into any topology.
 """

@@ -231,7 +231,7 @@ class NodeDirectory:
         return Target(found.node, found.local_name, f"{found.node.name}\\{name}")
 
     def outgoing_queues(self, text: str, names: Iterable[str]) -> list[str]:
-        r"""Return which of a queue manager's outgoing queues `destination\orders`, or `destination`, means.
+        r"""Return the outgoing queues that a name such as `destination\orders` or `destination` means.
 
         Args:
             text: the name that `known_as` gives an outgoing queue, any other name of the queue that it leads to, or
@@ -369,7 +369,7 @@ def _routes(topology: Topology, node: Node) -> Routes:
 
 
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
-    """Return what is declared about all other nodes: where their sessions come from, and whose messages they may bring.
+    """Return what is declared about all other nodes: hosts of their sessions, and sources that they may forward.
 
     Connections from a node that uses a proxy come from the proxy's address.
     """

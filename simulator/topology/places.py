@@ -126,7 +126,7 @@ def default_directory(topology: Topology) -> Path:
 def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
     """Return the command that starts a node whose store is in a directory; None for the usual one.
 
-    If `mqproto run` runs the others, it starts this one, too. If no node runs, there are two ways: all, or this one.
+    If `mqproto run` runs the others, it starts this one, too. If no node runs, both ways are offered: all, or this one.
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):
@@ -246,7 +246,7 @@ def is_run(directory: Path, topology: str) -> bool:
 
 
 def client_socket(directory: Path, name: str) -> Path:
-    """Return the socket for a client of a node: in a folder for readers the readers' socket, else the node's own."""
+    """Return the socket for a client of a node: the readers' socket in a readers' folder, else the node's own."""
     return (
         reading_socket(directory, name) if is_for_readers(directory, name) else socket_path(directory, name)
     )

@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 
 def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Address]) -> Topology:
-    """Return the topology in which `name` finds its neighbours at the detours, and all others where they are.
+    """Return the topology in which `name` finds its neighbours at the detours, and all other nodes at their addresses.
 
     Args:
         detours: the address to connect to for each pair (node that connects, its neighbour). The proxy there must

@@ -81,7 +81,7 @@ LINGER_S: Final = 2.0
 DOORWAY: Final = 200
 """How many connections beyond the limit get an answer at a time; further ones are closed without one."""
 HURRY_S: Final = 1.0
-"""After this time, a connection without a whole head gives way first, and any may give way to its own host."""
+"""After this time, connections without a whole head give way first, and any gives way to its own host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ class Request:
 
         Raises:
             BodyLost: the rest of the body does not arrive.
-            BodyTooLargeError: the next part would be larger; a chunk's size shows this at once.
+            BodyTooLargeError: the body is larger than that; for a chunk, as soon as its size shows it.
         """
         return await self._next_part(most_bytes)
 

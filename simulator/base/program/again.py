@@ -25,7 +25,7 @@ START_S: Final = 15 * 60
 
 
 class Again:
-    """Whether this process is to restart. SIGHUP stays blocked until it can be handled, also across the restart."""
+    """Remembers if this process has to restart. SIGHUP is blocked until it can be handled, even across the restart."""
 
     def __init__(self) -> None:
         self.is_heeded = False

@@ -1,4 +1,4 @@
-"""Whether anybody has asked for traces, and where they go.
+"""Finds out whether anybody has asked for traces, and where to send them.
 
 Traces are requested by `--traces URL`, by `traces` in a topology, or by OpenTelemetry's variables for an endpoint or
 an exporter. Its other variables apply as well: the sampler, the service's name, attributes, headers, certificates,
@@ -36,7 +36,7 @@ class SpanDestination(NamedTuple):
 
 
 def wish_in(typed: str, environment: Mapping[str, str]) -> SpanDestination | None:
-    """Return the destination that was asked for; None if traces were not.
+    """Return the requested destination; None if traces were not requested.
 
     Args:
         typed: the URL of a collector, to which the path is added; empty for none.
@@ -65,7 +65,7 @@ def checked_collector(url: str, where: str = "--traces") -> str:
     """Return the URL of a collector, without the path for traces.
 
     Raises:
-        UsageError: it is not such a URL.
+        UsageError: the text is not such a URL.
     """
     try:
         parts = urlsplit(url)

@@ -1,6 +1,6 @@
 """The reports of gateways and triggers about the messages that they send and process.
 
-By default nobody listens; if traces are requested, sdk/messaging.py does.
+By default the reports are ignored; if traces are requested, sdk/messaging.py takes them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Step:
         return headers
 
     def accepted(self, message: str, *, is_duplicate: bool) -> None:
-        """Report that the message, with this identifier, is at its first node, now or since an earlier request."""
+        """Report that the message with this identifier is at its first node, now or since an earlier request."""
 
     def failed(self, error_type: str, reason: str = "") -> None:
-        """Report a failure: its type, of which there are few, and the reason in words."""
+        """Report a failure: its type, one of a few, and the reason in words."""
 
 
 class EdgeTraces:

@@ -17,14 +17,14 @@ ALPN: Final = ("http/1.1",)
 
 
 def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> ssl.SSLContext | None:
-    """TLS as a gateway serves it; None for none.
+    """Return the TLS context that a gateway serves; None without a certificate.
 
     Args:
-        certificate, key: PEM files; with the certificate those that have signed it, but for the last.
-        clients: a PEM file of authorities; each client must have a certificate of one of them.
+        certificate, key: PEM files; the certificate's file also has its chain, without the root.
+        clients: a PEM file of authorities; each client must have a certificate from one of them.
 
     Raises:
-        UsageError: a file is not available, is none, others can read the key, or one of the options lacks another.
+        UsageError: a file is missing or invalid, others can read the key, or an option lacks another that it needs.
     """
     if certificate is None and key is None and clients is None:
         return None
@@ -44,7 +44,7 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
 
 
 class Rate:
-    """A number a second of each name, and as many at once as come in one.
+    """Limits each name to a number of requests a second, and as many at once.
 
     Args:
         per_s: more than 0.
@@ -56,10 +56,10 @@ class Rate:
         self._burst = max(1.0, per_s)
         self._now_s = now_s
         self._full_at_s: dict[str, float] = {}
-        """When the bucket of a name will be full again: one number has both its level and its time."""
+        """When the bucket of each name will be full again: this one number stands for both level and time."""
 
     def wait_s(self, name: str) -> float:
-        """Take one; 0 if that may be, else the seconds until it may, and nothing is taken."""
+        """Take one request and return 0; or take nothing and return the seconds until one is available."""
         now_s = self._now_s()
         full_at_s = max(now_s, self._full_at_s.get(name, 0.0)) + 1 / self.per_s
         wait_s = full_at_s - now_s - self._burst / self.per_s
@@ -70,10 +70,10 @@ class Rate:
 
 
 class Room:
-    """Memory for what many hold at a time. The first to ask gets it first, so that much is not starved by little.
+    """Memory that many requests share. It is given in the order of requests, so small ones do not starve a large one.
 
     Args:
-        size_bytes: for all of them; nobody may ask for more.
+        size_bytes: the total; no request may ask for more.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -82,7 +82,7 @@ class Room:
         self._waiting: deque[tuple[int, trio.Event]] = deque()
 
     async def take(self, size_bytes: int, patience_s: float) -> bool:
-        """Whether enough was free in time."""
+        """Take memory; return whether enough was free in time."""
         assert size_bytes <= self.size_bytes, "more can never be had"
         if not self._waiting and size_bytes <= self.free_bytes:
             self.free_bytes -= size_bytes

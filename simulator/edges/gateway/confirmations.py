@@ -1,8 +1,7 @@
 r"""Records what happens to messages after 200: confirmations go to the document history.
 
-Each message that a gateway hands in asks for a dead letter, and for acknowledgments: that it was received, or why it
-never will be. They come to a queue of the gateway's own at its node, and go from there into the history before they
-leave it:
+Each message from a gateway asks for a dead letter, and for acknowledgments that it was received or cannot be. They
+arrive in the gateway's own queue at its node, and are recorded in the history before they leave that queue:
 
     scope `ends`, key `GUID\ordinal`    completed: it was received; failed: it is a dead letter, its class says why
 
@@ -34,21 +33,21 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.startswith("NACK_")))
-"""With which messages end."""
+"""The message classes with which a message ends."""
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 LIMIT: Final = 100
-"""How many are taken at once."""
+"""How many confirmations to take at once."""
 AGAIN_S: Final = 1.0
-"""How long to wait before a queue or a history is tried again that could not be had."""
+"""How long to wait before trying an unavailable queue or history again."""
 
 
 class ConfirmationReader:
     """Takes the confirmations of one gateway.
 
     Args:
-        queue: the name of the queue that they come to; it is made where it is missing.
-        fullness: is told about each.
-        on_end: has those told who wait for it, once the history knows; it may raise HistoryError.
+        queue: the name of the queue for them; it is made if it is missing.
+        fullness: is told about each confirmation.
+        on_end: reports an end to those who wait for it, once the history has it; it may raise HistoryError.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class ConfirmationReader:
         self.queue = queue
         self._history = history
         self.ends: Counter[str] = Counter()
-        """How many messages have ended with which class."""
+        """How many messages have ended, by message class."""
         self._fullness = fullness or FullQueues()
         self._log = log
         self._on_end = on_end
@@ -73,11 +72,11 @@ class ConfirmationReader:
         return rf".\private$\{self.queue}"
 
     async def prepare(self, client: Client) -> None:
-        """See that the queue is there, and that triggers with the same history know whose it is.
+        """Make the queue if it is missing, and record in the history which gateway owns it, for triggers.
 
         Raises:
-            UsageError: there is one of this name that cannot be used.
-            HistoryError: the history cannot be told.
+            UsageError: there is a queue of this name that cannot be used.
+            HistoryError: the history cannot be written.
         """
         there = {queue.name: queue for queue in await client.declared()}
         queue = there.get(self.queue) or await client.make(self.queue)
@@ -90,7 +89,7 @@ class ConfirmationReader:
         await self._history.begin(OWN_QUEUES, str(name), self.queue)
 
     async def take(self, client: Client) -> None:
-        """Take confirmations until the node is gone."""
+        """Take confirmations until the connection to the node is lost."""
         while True:
             try:
                 async with client.transaction(self.queue, limit=LIMIT) as messages:
@@ -106,14 +105,14 @@ class ConfirmationReader:
                 await self._see_to_the_queue(client)
 
     async def _see_to_the_queue(self, client: Client) -> None:
-        """An operator may have deleted it."""
+        """Make the queue again if an operator has deleted it."""
         try:
             await self.prepare(client)
         except (HistoryError, StoreError, UsageError, NodeUnreachable, InDoubt) as error:
             self._log.warning("unconfirmed", reason=str(error))
 
     async def _keep(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Have all of them in the history."""
+        """Record all these confirmations in the history."""
         failures: list[HistoryError] = []
 
         async def keep(message: ReceivedMessage) -> None:
@@ -153,5 +152,5 @@ class ConfirmationReader:
 
 
 def is_confirmation(message: ReceivedMessage) -> bool:
-    """Whether a queue manager wrote it, and not an application."""
+    """Whether a queue manager wrote the message, and not an application."""
     return message.correlation is not None and message.message_class.startswith(("ACK_", "NACK_"))

@@ -1,14 +1,13 @@
 """Handles the gateway's HTTP requests.
 
     POST /queues/NAME/messages      the body is the message's; 200 {"id": ..., "duplicate": false} once it is on disk
-    GET /queues/NAME/messages/ID    what has become of the message with this id of its producer's
+    GET /queues/NAME/messages/ID    the state of the message with this id from its producer
     GET /openapi.json               this, for programs
     GET /health                     200 if messages can be accepted
     OPTIONS /queues/NAME/messages   the handshake of CloudEvents' webhooks, for origins that the operator has named
 
-All that is not 200 is application/problem+json ([RFC 9457]), with `code` for programs and a Retry-After if it may be
-tried again. What of a request is not looked at because of what stands before it: its token, its queue, its size, its
-rate, its headers, its body.
+All answers except 200 are application/problem+json ([RFC 9457]), with `code` for programs and a Retry-After if a retry
+is allowed. A request is checked in this order, up to the first error: token, queue, size, rate, headers, body.
 """
 
 from __future__ import annotations
@@ -53,20 +52,20 @@ from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
 from mqproto.simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
-"""Of a body: what a message carries, without its headers and its envelope. Headers that travel leave less."""
+"""The limit of a body: a message's capacity without its headers and envelope. Travelling headers leave less."""
 SMALL_BYTES: Final = 65_536
-"""A body up to this size asks for no room, so that large ones that come slowly do not keep it out."""
+"""A body up to this size needs no `Room`, so large bodies that arrive slowly do not keep it out."""
 ROOM_BYTES: Final = 64 * 2**20
-"""For all larger bodies that are there at a time."""
+"""The memory for all larger bodies at a time."""
 ROOM_PATIENCE_S: Final = 10.0
 
 KEY_HEADER: Final = "Idempotency-Key"
 WEBHOOK_ORIGIN: Final = "WebHook-Request-Origin"
 KEY_LENGTH: Final = 200
 KEY_LENGTH_MOST: Final = 255
-"""Of a producer's id: the name of a producer and what stands between have room beside it in an envelope."""
+"""The limit of a producer's id: an envelope has room for it, the producer's name and a separator."""
 CONVERSIONS: Final = 2
-"""How many texts are made into bodies at a time; each may take 100 MB meanwhile."""
+"""How many texts to convert into bodies at a time; each conversion may take 100 MB."""
 
 KNOWN: Final = frozenset(name.casefold() for name in (*HEADERS, CALLBACK))
 NOTHING_SAID: Final = options_in(lambda _: "")
@@ -84,15 +83,15 @@ FAULTS: Final = {
 class ProducerPolicy:
     """The gateway's requirements for producers.
 
-    key_header: where their ids are.
-    key_fields: fields of a JSON body that have them instead, all of these together; empty for none.
-    key_length: how many characters one may have.
-    require_key: whether a message without one is refused.
+    key_header: the header that has their ids.
+    key_fields: fields of a JSON body that together form the id instead; empty for none.
+    key_length: the most characters of an id.
+    require_key: whether a message without an id is refused.
     tokens, rate: None for none.
     forwarding: which headers travel to the consumer.
-    callbacks: who may be told how messages end.
-    webhook_origins: who is told, in the handshake of CloudEvents' webhooks, that it may hand in messages.
-    https, certificates: whether HTTPS is served, and whether to those alone who show a certificate.
+    callbacks: the destinations that may get reports about the ends of messages.
+    webhook_origins: the origins that the handshake of CloudEvents' webhooks admits.
+    https, certificates: whether HTTPS is served, and whether only clients with a certificate are served.
     """
 
     key_header: str = KEY_HEADER
@@ -110,16 +109,16 @@ class ProducerPolicy:
 
     @property
     def key_place(self) -> str:
-        """Where ids are, in words."""
+        """The place of ids in a request, in words."""
         if not self.key_fields:
             return f"the header {self.key_header}"
         return f"the field{'s' * (len(self.key_fields) > 1)} {' and '.join(self.key_fields)}"
 
     def key_of(self, text: str) -> str:
-        """The producer's id; in quotation marks or not, it is the same.
+        """Return the producer's id; quotation marks around it make no difference.
 
         Raises:
-            UsageError: it can be none.
+            UsageError: the text cannot be an id.
         """
         if len(text) > 2 and text[0] == text[-1] == '"':
             text = text[1:-1]
@@ -133,9 +132,9 @@ class GatewayFront:
 
     Args:
         node: the name of the node that messages are handed to.
-        confirmations: the queue that hears what becomes of them, as the node calls it.
+        confirmations: the queue for confirmations, by its name at the node.
         openapi: the document that is served.
-        traces: has a span for each message, if somebody has asked for them.
+        traces: makes a span for each message, if traces are requested.
     """
 
     def __init__(
@@ -165,15 +164,15 @@ class GatewayFront:
         self._conversions = trio.CapacityLimiter(CONVERSIONS)
 
     def at_fault(self, fault: Fault) -> Answer:
-        """The same as `faulty`, and it is counted."""
+        """Return the same answer as `faulty`, and count it."""
         self.refusals[FAULTS[fault][0]] += 1
         return faulty(fault)
 
     async def answer(self, request: Request) -> Answer:
-        """The answer to one request.
+        """Answer one request.
 
         Raises:
-            BodyLost: its body did not come to its end.
+            BodyLost: its body was incomplete.
         """
         facts: dict[str, str] = {}
         try:
@@ -209,7 +208,7 @@ class GatewayFront:
             return refused(refusal)
 
     def _webhook(self, request: Request) -> Answer:
-        """Whether a sender of events may send them here. Which queues there are, nobody learns by that.
+        """Answer whether a sender of events may send them here. The answer does not reveal which queues exist.
         CloudEvents, HTTP 1.1 Web Hooks, 4
         """
         origin = _one(request, WEBHOOK_ORIGIN).casefold()
@@ -311,7 +310,7 @@ class GatewayFront:
         return self._policy.forwarding.taken(request.header_names, request.header)
 
     def _opened(self, request: Request, needed: TokenRole, facts: dict[str, str]) -> Opened:
-        """What the request may reach. Strangers do not learn which queues there are."""
+        """Return what the request may reach. Strangers do not learn which queues exist."""
         if self._policy.tokens is not None:
             scheme, _, token = _one(request, "Authorization").partition(" ")
             opened = self._policy.tokens.opened_by(token.strip()) if scheme.casefold() == "bearer" else None
@@ -332,7 +331,7 @@ class GatewayFront:
         return Opened()
 
     async def _opened_queue(self, name: str, opened: Opened) -> GatewayQueue:
-        """A queue, if it is one of these."""
+        """Return the queue of this name, if the request may reach it."""
         if len(name) > NAME_ROOM:
             raise Refusal(Code.UNKNOWN_QUEUE, f"no queue has a name of {len(name):,} characters")
         try:
@@ -344,7 +343,7 @@ class GatewayFront:
         return queue
 
     async def _typed(self, text: bytes, kind: str) -> tuple[bytes, int]:
-        """The body that a text says, and its body type. A large one takes seconds.
+        """Return the body that a text stands for, and its body type. A large text takes seconds.
 
         Raises:
             UsageError: there is no such kind, or the text is not a value of it.
@@ -352,7 +351,7 @@ class GatewayFront:
         return await trio.to_thread.run_sync(body_of_text, text, kind, limiter=self._conversions)
 
     async def _body(self, request: Request, most_bytes: int, held: ExitStack) -> bytes:
-        """All of the body, once there is room for it; `held` gives the room back."""
+        """Return the whole body, once there is room for it; `held` gives the room back."""
         room = self._policy.room
         length = request.content_length
         wanted_bytes = most_bytes if length is None else length
@@ -374,7 +373,7 @@ class GatewayFront:
 def refused(refusal: Refusal) -> Answer:
     """Return a refusal as a problem.  [RFC 9457] 3.1
 
-    `message` is what `detail` says, for programs that were there before it.
+    `message` repeats `detail` for older programs.
     """
     meaning, text = MEANINGS[refusal.code], _line(refusal)
     headers = [_PROBLEM]
@@ -396,12 +395,12 @@ def refused(refusal: Refusal) -> Answer:
 
 
 def _line(refusal: Refusal) -> str:
-    """What it says, on one line: with escapes for what a producer wrote that could put a terminal out of order."""
+    """Return its text on one line, with escapes for characters from a producer that could upset a terminal."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(refusal))
 
 
 def faulty(fault: Fault) -> Answer:
-    """Return the server's own errors in the same form."""
+    """Return the answer for a fault of the server, as a problem too."""
     return refused(Refusal(*FAULTS[fault]))
 
 
@@ -414,7 +413,7 @@ def _json(status: int, value: dict[str, Any]) -> Answer:
 
 
 class _refused_as:  # noqa: N801
-    """What is wrong within the block is refused with this code. A class, as a generator takes ten times as long."""
+    """Turns errors in the block into refusals with this code. A generator would take ten times as long."""
 
     def __init__(self, code: Code) -> None:
         self._code = code
@@ -441,7 +440,7 @@ def _too_large(what: str, most_bytes: int) -> Refusal:
 
 
 def _one(request: Request, name: str) -> str:
-    """A header's value, empty if it was not sent."""
+    """Return a header's value; empty if it was not sent."""
     values = request.header(name)
     if len(values) > 1:
         raise Refusal(Code.BAD_HEADER, f"{name} is there {len(values)} times: send it once")
@@ -449,12 +448,12 @@ def _one(request: Request, name: str) -> str:
 
 
 def _key_in(body: bytes, names: Sequence[str]) -> str:
-    """The id in fields of a body that is a JSON object, texts or whole numbers; empty if there is none.
+    """Return the id from fields of a JSON object, which are texts or whole numbers; empty if it has none of them.
 
-    Of several it is `A:B`, where what is not a letter, digit or one of _.-~ is escaped, so that no two have the same.
+    Several fields give `A:B`. All characters except letters, digits and _.-~ are escaped, so ids stay distinct.
 
     Raises:
-        UsageError: it has some of the fields.
+        UsageError: the object has only some of the fields.
     """
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
@@ -484,7 +483,7 @@ def _asks_for_webhook(request: Request) -> bool:
 
 @contextmanager
 def _telling(sending: Step) -> Iterator[None]:
-    """Have the step know why a message is refused."""
+    """Report to the step why a message is refused."""
     try:
         yield
     except Refusal as refusal:
@@ -493,7 +492,7 @@ def _telling(sending: Step) -> Iterator[None]:
 
 
 def _continued(envelope: Envelope, sending: Step, room_bytes: int) -> Envelope:
-    """The same, with the trace that the message goes on with, if there is room for it beside all that it has."""
+    """Return the envelope with the trace for the next steps, if there is room for it beside the other headers."""
     with suppress(UsageError):
         carried = msgspec.structs.replace(envelope, headers=dict(sending.carried(envelope.headers)))
         if carried.room_bytes() <= room_bytes:
@@ -502,10 +501,10 @@ def _continued(envelope: Envelope, sending: Step, room_bytes: int) -> Envelope:
 
 
 def _options(request: Request, queue: GatewayQueue) -> MessageOptions:
-    """What the headers say, such that the message is kept on disk wherever it goes.
+    """Return the options in the headers, changed so that the message is kept on disk at every hop.
 
     Raises:
-        UsageError: one of them cannot be.
+        UsageError: a header is not valid.
     """
     options = NOTHING_SAID
     said = [name for name in request.header_names if name.startswith("mq-")]

@@ -11,34 +11,34 @@ from mqproto.wire import MessageClass
 
 FULL: Final = MessageClass.NACK_Q_EXCEED_QUOTA.name
 FULL_S: Final = 10.0
-"""For how long a queue is taken for full after a message had no room in it."""
+"""How long a queue counts as full after a message had no room in it."""
 REMEMBERED: Final = 100_000
-"""Of how many messages it is known where they went, those that were accepted last."""
+"""For how many of the last accepted messages to remember the queue."""
 
 
 class FullQueues:
-    """Knows where messages went, and which queues had no room."""
+    """Remembers the queues of messages, and which queues had no room."""
 
     def __init__(self, now_s: Callable[[], float] = trio.current_time) -> None:
         self._now_s = now_s
         self._queues: dict[str, str] = {}
-        """By identifier."""
+        """The queue of each message, by identifier."""
         self._full_until_s: dict[str, float] = {}
 
     def accepted(self, message: str, queue: str) -> None:
-        """A message is on its way."""
+        """Note that a message was accepted for a queue."""
         self._queues[message] = queue
         if len(self._queues) > REMEMBERED:
             del self._queues[next(iter(self._queues))]
 
     def ended(self, message: str, message_class: str) -> None:
-        """A message's confirmation has come."""
+        """Note that the confirmation of a message has arrived."""
         queue = self._queues.pop(message, None)
         if queue is not None and message_class == FULL:
             self._full_until_s[queue] = self._now_s() + FULL_S
 
     def wait_s(self, queue: str) -> float:
-        """The seconds until a message may be handed in for a queue; 0 if it may now."""
+        """The seconds until a message may be handed in for a queue; 0 if it may be handed in now."""
         wait_s = self._full_until_s.get(queue, 0.0) - self._now_s()
         if wait_s <= 0:
             self._full_until_s.pop(queue, None)

@@ -1,15 +1,15 @@
 """The producer's side of reliable messaging: accepted messages are on disk, and nothing is accepted twice.
 
-The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB". A producer that has
-its answer 200 may go away; one that is told about a business error must not retry; after anything else it may, with the
-same id, and the duplicate is dropped right before the queue:
+The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB". A producer with its
+answer 200 is done. After a business error it must not retry. After any other outcome it may, with the same id, and a
+duplicate is dropped right before the queue:
 
     begin in the history ──► submit to the node ──► 200 ──► finish in the history
     nothing known about it      on disk there                  its message id is known
 
-A producer that asks again finds what its first request left: the message id, or that it is under way. A submission
-goes on when its producer has gone. When the gateway dies, the node knows what it has accepted, by the ticket that is on
-its disk with the message; so the history need not know it before the producer does. `front.py` speaks HTTP.
+A retry finds the state of the first request: the message id, or that it is under way. A submission continues even if
+its producer disconnects. If the gateway dies, the node knows which messages it has accepted, by the ticket on its disk
+with each message. So a producer may be answered before the history is written. `front.py` speaks HTTP.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.resolve import is_bare
 
 PATIENCE_S: Final = 25.0
-"""How long a producer is kept waiting for what is under way."""
+"""How long a producer may wait for a submission that is under way."""
 ELSEWHERE_S: Final = 0.05
-"""How long a message that is under way at another gateway is waited for."""
+"""How long to wait for a message that is under way at another gateway."""
 TAKEN: Final = ("accepted", "duplicate-dropped")
-"""What the log says about a message that is answered 200."""
+"""The log's words for messages that are answered 200."""
 FINISH_AGAIN_S: Final = 1.0
-"""How long to wait before the history is told again what it could not be told."""
+"""How long to wait before trying a failed write to the history again."""
 
 
 class GatewayQueue(NamedTuple):
-    """Where messages go.
+    """A queue that messages are sent to.
 
     name: such as `destination\\orders`, the same however it was called.
     """
@@ -63,7 +63,7 @@ SCOPE: Final = "gateway/"
 
 
 def scope_of(queue: str) -> str:
-    """Where the document history has a queue's messages."""
+    """Return the scope of a queue's messages in the document history."""
     return SCOPE + queue
 
 
@@ -71,7 +71,7 @@ def queue_named(topology: Topology, node: str, name: str) -> GatewayQueue:
     """Return the queue for a producer's name.
 
     Raises:
-        TopologyError, FormatNameError: there is no such queue, or it is one that nobody sends to.
+        TopologyError, FormatNameError: there is no such queue, or applications cannot send to it.
     """
     whole = f"{topology.host_of(name).name}\\{name}" if is_bare(name) else name
     found = topology.resolve(whole, at=node)
@@ -81,7 +81,7 @@ def queue_named(topology: Topology, node: str, name: str) -> GatewayQueue:
 
 
 def queues_of(topology: Topology) -> list[GatewayQueue]:
-    """All queues that messages can be sent to."""
+    """Return all queues that messages can be sent to."""
     return [
         GatewayQueue(f"{node.name}\\{queue.name}", queue.transactional)
         for node in topology.nodes.values()
@@ -93,13 +93,13 @@ def queues_of(topology: Topology) -> list[GatewayQueue]:
 class PostedMessage:
     """A message as a producer handed it in.
 
-    key: the producer's id, its name before it if it has one (`tokens.Opened`); empty for none, and then no duplicate
-        of it is known.
-    admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
-    headers: those that travel with it in its envelope.
-    earlier: what its key was before ids had names of producers before them; empty if it is the same.
-    callback: a URL that is told how it ends; empty for none.
-    holder: the name of the token that it came with, for the log; empty for none.
+    key: the producer's id, after the producer's name if it has one (`tokens.Opened`); empty for none: then duplicates
+        are not noticed.
+    admin_queue: the producer's own, which gets the acknowledgments instead of the gateway; empty for none.
+    headers: the travelling headers in its envelope.
+    earlier: its key in versions in which ids had no producer's name before them; empty if it is the same.
+    callback: a URL that gets a report about its end; empty for none.
+    holder: the name of the token of its request, for the log; empty for none.
     """
 
     queue: GatewayQueue
@@ -144,7 +144,7 @@ class Accepted(NamedTuple):
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """The node's record of a message, from which the history later learns how it ended.
 
-    given: its key as its producer gave it, if somebody is told how it ends.
+    given: its key as the producer gave it, if somebody gets a report about its end.
     """
 
     queue: str
@@ -159,30 +159,30 @@ class Submitter(Protocol):
     """Hands messages to the node."""
 
     async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
-        """Returns when the node has it on disk. What came of it is known until `forget`, whichever program dies.
+        """Return when the node has the message on disk. The outcome is known until `forget`, even if a program dies.
 
         Raises:
-            UsageError, FormatNameError, NodeUnreachable: the node does not have it, and nobody asks for it any more, as
-                another gateway may begin it again.
-            InDoubt: it will be known later, and `Gateway.recover` is told then.
+            UsageError, FormatNameError, NodeUnreachable: the node does not have it, and nothing sends it any more,
+            because another gateway may begin it again.
+            InDoubt: the outcome will be known later, and then goes to `Gateway.recover`.
         """
 
     def forget(self, ticket: Ticket) -> None:
-        """The history knows how it ended."""
+        """Forget the outcome of a ticket, because the history has it."""
 
 
 class _Submission:
-    """A message that is under way: a producer that hands it in meanwhile waits for the same outcome."""
+    """A message that is under way. A retry that arrives meanwhile waits for the same outcome."""
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         self.over = trio.Event()
         self.known = trio.Event()
-        """The history knows how it ended, or somebody else will tell it."""
+        """Set when the history has the outcome, or when `recover` will record it later."""
         self.outcome: Accepted | Refusal | None = None
 
     def end(self, outcome: Accepted | Refusal | None) -> None:
-        """Tell those that wait."""
+        """Give the outcome to the requests that wait for it."""
         self.outcome = outcome
         self.over.set()
 
@@ -191,11 +191,11 @@ class Gateway:
     """Accepts messages.
 
     Args:
-        owner: names this gateway in the history, over its restarts, and no other.
-        nursery: what is under way goes on in it, whatever becomes of the producers.
-        limit: how many messages may be under way.
-        fullness: knows which queues are full; confirmations tell it.
-        on_end: has those told who wait for the end of a message, as confirmations do; it may raise HistoryError.
+        owner: the unique name of this gateway in the history, which stays the same across restarts.
+        nursery: runs submissions, which continue even if producers disconnect.
+        limit: the most messages under way at once.
+        fullness: knows from confirmations which queues are full.
+        on_end: reports the end of a message to those who wait for it, as for confirmations; it may raise HistoryError.
     """
 
     def __init__(
@@ -228,13 +228,13 @@ class Gateway:
         on the next connection."""
 
     async def accept(self, handed: PostedMessage, held: ExitStack) -> Accepted:
-        """Returns when the message is on disk, now or for a while.
+        """Return when the message is on disk, now or since an earlier request.
 
         Args:
-            held: closed when the message's memory is free again, which may be later.
+            held: closed when the message's memory is free again, perhaps after this returns.
 
         Raises:
-            Refusal: it is not accepted, or nobody knows yet.
+            Refusal: the message is not accepted, or this is not known yet.
         """
         place = scope_of(handed.queue.name), handed.key
         fingerprint = handed.fingerprint() if handed.key else ""
@@ -265,10 +265,10 @@ class Gateway:
         """Return the trail of a message.
 
         Args:
-            earlier: as of `PostedMessage`.
+            earlier: as in `PostedMessage`.
 
         Raises:
-            Refusal: none of this id was accepted, or nobody knows now.
+            Refusal: no message with this id was accepted, or this cannot be determined now.
         """
         try:
             trail = await trail_of(self._history, queue.name, key)
@@ -284,13 +284,13 @@ class Gateway:
         return trail
 
     def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
-        """How many were taken, by queue and what the log says about them: of these queues, and of all that had some."""
+        """Return how many messages were taken, by queue and the log's word, for these queues and all that had any."""
         named = dict.fromkeys((*queues, *(queue for queue, _ in self._counts)))
         return {(queue, what): self._counts[queue, what] for queue in named for what in TAKEN}
 
     @property
     def under_way(self) -> int:
-        """How many messages are."""
+        """The number of messages that are under way."""
         return self._count
 
     @property
@@ -299,11 +299,11 @@ class Gateway:
         return len(self._in_doubt - self._under_way.keys())
 
     async def recover(self, ended: Iterable[tuple[Ticket, MessageId | MqprotoError]]) -> None:
-        """Record messages in the history that ended unnoticed, because the node went away or this gateway died.
+        """Record in the history the outcomes that were missed because the node went away or this gateway died.
 
         Args:
-            ended: what is known about each: its id, or why the node does not have it. Of those that the node accepted
-                as the last ones, all are among them, those included of which the history knows.
+            ended: each ticket with its message id, or the reason why the node does not have it. They include all of the
+                last messages that the node accepted, even those already in the history.
 
         Raises:
             HistoryError: the history is not available.
@@ -329,7 +329,7 @@ class Gateway:
         self._in_doubt = doubtful
 
     async def in_question(self, queues: Iterable[GatewayQueue]) -> list[Ticket]:
-        """What the node may have, as far as this life of the gateway and, of these queues, those before it know.
+        """Return tickets that the node may have: of this life of the gateway and, for these queues, of earlier ones.
 
         Raises:
             HistoryError: the history is not available.
@@ -354,12 +354,12 @@ class Gateway:
                     await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
 
     async def idle(self) -> None:
-        """Return when nothing is under way, and the history knows how all of it ended."""
+        """Return when nothing is under way, and the history has all outcomes."""
         while self._under_way:
             await next(iter(self._under_way.values())).known.wait()
 
     def _start(self, handed: PostedMessage, fingerprint: str, held: ExitStack) -> _Submission:
-        """A submission of its own, which goes on whether or not anybody waits for it."""
+        """Start a new submission, which continues even if no request waits for it."""
         if self._count >= self._limit:
             raise Refusal(Code.OVERLOADED, f"{self._limit:,} messages are under way: try again later")
         submission = _Submission(fingerprint)
@@ -389,10 +389,10 @@ class Gateway:
             submission.known.set()
 
     async def _outcome(self, handed: PostedMessage, submission: _Submission) -> Accepted:
-        """Check and drop; else submit. Producers are told before the history knows it.
+        """Drop a duplicate, or submit the message. Producers are answered before the history is written.
 
         Raises:
-            Refusal: it is not accepted, or nobody knows.
+            Refusal: the message is not accepted, or this is not known.
         """
         fingerprint = submission.fingerprint
         if not handed.key:
@@ -423,10 +423,10 @@ class Gateway:
         return accepted
 
     async def _begin(self, handed: PostedMessage, fingerprint: str) -> str | None:
-        """None if the message is new, and has begun now; else the id of the first.
+        """Begin a new message and return None; for a duplicate, return the id of the first message.
 
         Raises:
-            Refusal: it is neither.
+            Refusal: neither is possible.
         """
         place = scope, key = scope_of(handed.queue.name), handed.key
         # Looked at before the history is asked, as `recover` may end the doubt meanwhile.
@@ -493,7 +493,7 @@ class Gateway:
         return message
 
     def _stamped(self, handed: PostedMessage) -> Draft:
-        """With the origin in its envelope, where there is room; what a producer has in that place stays as it is."""
+        """Return the draft with the origin in its envelope, if there is room; a producer's own extension stays."""
         draft = handed.draft
         envelope = Envelope.of(draft.extension)
         if not envelope.producer_key or envelope.as_extension() != draft.extension:
@@ -503,7 +503,7 @@ class Gateway:
         return replace(draft, extension=extension) if has_room else draft
 
     async def _finish(self, ticket: Ticket, message: str) -> None:
-        """Tell the history, however long it takes: until then the message is under way."""
+        """Record the outcome in the history, however long that takes: until then the message is under way."""
         outcome = msgspec.json.encode(Outcome(message, ticket.fingerprint, ticket.admin_queue))
         while True:
             try:
@@ -517,13 +517,13 @@ class Gateway:
             await trio.sleep(FINISH_AGAIN_S)
 
     async def _arm(self, ticket: Ticket, message: str) -> None:
-        """See that who waits for the end of a message is known."""
+        """Record in the history who waits for the end of a message."""
         if ticket.callback:
             about = About(ticket.queue, ticket.key, ticket.given)
             await self._history.tell(armed(message, about, ticket.callback, self._owner))
 
     async def _tell_if_over(self, ticket: Ticket, message: str) -> None:
-        """A message may have ended before the history knew that it was accepted, and who waits for its end."""
+        """Report the end of a message if it came before the history had its acceptance and those who wait."""
         if ticket.callback and self._on_end is not None:
             await self._on_end(message)
 

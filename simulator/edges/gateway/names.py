@@ -12,17 +12,17 @@ from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.places import Place
 
 FRESH_S: Final = 1.0
-"""For how long the nodes are not asked again."""
+"""How long the nodes' answers are used before the nodes are asked again."""
 PATIENCE_S: Final = 2.0
-"""How long they may take to answer; after that, what they said before holds."""
+"""How long the nodes may take to answer; after that, their earlier answers stay in use."""
 
 
 class QueueNames:
     """The names of queues at one node.
 
     Args:
-        place: the topology, and where its nodes are found.
-        node: the one that messages are handed to.
+        place: the topology, and the directory of its nodes.
+        node: the node that messages are handed to.
     """
 
     def __init__(self, place: Place, node: str) -> None:
@@ -32,13 +32,13 @@ class QueueNames:
         self._asking = trio.Lock()
         self._queues: dict[str, GatewayQueue] = {}
         self._names: dict[str, str] = {}
-        """What was looked up since they were asked."""
+        """The names that were looked up since the nodes were last asked."""
 
     async def queue(self, name: str) -> GatewayQueue:
         """Return the queue for a name.
 
         Raises:
-            TopologyError, FormatNameError: there is no such queue, or it is one that nobody sends to.
+            TopologyError, FormatNameError: there is no such queue, or applications cannot send to it.
         """
         topology = await self.topology()
         if (queue := self._queues.get(name)) is None:
@@ -47,11 +47,11 @@ class QueueNames:
 
     @property
     def known(self) -> Topology:
-        """The topology as it was when the nodes were asked last."""
+        """The topology with the queues that the nodes last reported."""
         return self._place.topology
 
     async def topology(self) -> Topology:
-        """The topology as it is."""
+        """Return the topology with the current queues."""
         if trio.current_time() - self._asked_s < FRESH_S:
             return self._place.topology
         async with self._asking:

@@ -1,4 +1,4 @@
-"""The gateway in OpenAPI 3.1, as it is served: made of the tables that it works by, and of what it asks for."""
+"""The served description of the gateway in OpenAPI 3.1, made from the gateway's own tables and its policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mqproto.simulator.edges.trigger.telling import CALLBACK, CALLBACK_TEXT, URL
 
 DAY_S: Final = 24 * 3_600.0
 OF_ALL: Final = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
-"""What any request may be told."""
+"""The codes that any request may get."""
 OF_MESSAGES: Final = tuple(
     code for code in Code if code not in (Code.NOT_FOUND, Code.UNKNOWN_MESSAGE, Code.METHOD_NOT_ALLOWED)
 )
@@ -39,7 +39,7 @@ OF_TRAILS: Final = (
 
 
 def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]:
-    """The document.
+    """Return the OpenAPI document.
 
     Args:
         keep_days: how long ids are remembered.
@@ -139,7 +139,7 @@ def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[s
 
 
 def _never(policy: ProducerPolicy) -> frozenset[Code]:
-    """What is not told to anybody, as the gateway was not told to ask for it."""
+    """Return the codes that never occur under this policy."""
     asked = {
         Code.UNAUTHORISED: policy.tokens is not None,
         Code.KEY_MISSING: policy.require_key,
@@ -160,7 +160,7 @@ def _id(policy: ProducerPolicy) -> dict[str, Any]:
 
 
 def _key(policy: ProducerPolicy) -> dict[str, Any]:
-    """The header with the producer's id."""
+    """Describe the header with the producer's id."""
     said = f"The message's own id: printable ASCII, at most {policy.key_length} characters."
     if policy.tokens is not None:
         said += " Each producer has its own ids."
@@ -170,7 +170,7 @@ def _key(policy: ProducerPolicy) -> dict[str, Any]:
 
 
 def _callback(policy: ProducerPolicy) -> list[dict[str, Any]]:
-    """The header with the URL that is told how the message ends."""
+    """Describe the header with the URL that gets a report about the message's end."""
     if not policy.callbacks.hosts:
         return []
     schema = {"type": "string", "format": "uri", "maxLength": URL_LIMIT}
@@ -178,7 +178,7 @@ def _callback(policy: ProducerPolicy) -> list[dict[str, Any]]:
 
 
 def _link(policy: ProducerPolicy) -> dict[str, Any]:
-    """How to ask for the trail of what was handed in."""
+    """Describe how to ask for the trail of a message."""
     place = f"body#/{policy.key_fields[0]}" if policy.key_fields else f"header.{policy.key_header}"
     return {
         "operationId": "getTrail",
@@ -200,7 +200,7 @@ def _get(operation: str, summary: str, answer: dict[str, Any], refusals: dict[st
 
 
 def _refusals(codes: Iterable[Code], never: frozenset[Code]) -> dict[str, Any]:
-    """The answers by status, each with its codes and what they mean."""
+    """Return the answers by status, each with its codes and their meanings."""
     by_status: dict[int, list[Code]] = {}
     for code in codes:
         if code not in never:

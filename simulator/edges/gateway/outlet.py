@@ -1,8 +1,8 @@
 """The gateway's end of the connection to its node.
 
-What came of a message is kept by the node, under a ticket and in the transaction that accepts it; so a message costs no
-flush here. The node remembers the last 64, and a message gives up its place when the history knows how it ended: until
-then those that are 64 behind it wait. The journal has the gateway's name, and what the node has forgotten.
+The node keeps the outcome of a message under a ticket, in the transaction that accepts it, so no flush is needed here.
+It remembers the last 64. A message gives up its place when the history has its outcome; until then, the message 64
+places behind it waits. The journal has the gateway's name, and outcomes that the node has forgotten.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import Guid, guid_text
 
 PATIENCE_S: Final = 5.0
-"""A node that is gone for longer is refused to producers at once; before, they wait."""
+"""While the node is gone for up to this long, producers wait; after that, they are refused at once."""
 AGAIN_S: Final = 0.25
-"""How long to wait before the node is looked for again."""
+"""How long to wait before connecting to the node again."""
 SEEN_EVERY_S: Final = 1.0
-"""How far the journal may be behind the history, whose own time moves as often."""
+"""How far the journal may lag behind the history, whose own time is updated as often."""
 
 Ended = list[tuple[Ticket, MessageId | MqprotoError]]
 
 
 def owner_in(journal: Path) -> str:
-    """Names the gateway with this journal, over its restarts, and no other in the world.
+    """Return the globally unique name of the gateway with this journal, which stays the same across restarts.
 
     Raises:
-        StoreError: it is not available, or another process has it.
+        StoreError: the journal is not available, or another process has it.
     """
     with opened(journal) as found:
         return f"gateway {guid_text(Guid(found.invoker))}"
@@ -52,10 +52,10 @@ def owner_in(journal: Path) -> str:
 async def history_known_to(
     journal: Path, url: str, keep_s: float | None, log: FilteringBoundLogger
 ) -> AsyncIterator[DocumentHistory]:
-    """The document history, as of `open_history`; it is the one that this journal knows, from now on.
+    """Yield the document history, like `open_history`, and record in the journal that it belongs to this history.
 
     Raises:
-        HistoryError: it is not available, or lacks ids of this gateway.
+        HistoryError: the history is not available, or lacks ids of this gateway.
         StoreError: the journal is not available, or another process has it.
     """
 
@@ -76,10 +76,10 @@ class Outlet:
     `mqproto.simulator.edges.gateway.gateway.Submitter`.
 
     Args:
-        names: what it calls queues.
+        names: returns the node's names for queues.
         journal: names the gateway to the node.
-        confirmations: take what becomes of messages later.
-        seen: what the journal is to know of the history.
+        confirmations: takes the confirmations of messages.
+        seen: returns the facts about the history for the journal.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Outlet:
         self._log = log
         self._client: Client | None = None
         self._in_journal = set[bytes]()
-        """The tags of tickets that the journal has, and not the node."""
+        """The tags of tickets that are in the journal but not at the node."""
         self.is_connected = False
         """Whether messages can be handed in."""
 
@@ -113,11 +113,11 @@ class Outlet:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Stay connected. Starts with the first connection.
+        """Stay connected. `task_status` is told about the first connection.
 
         Args:
-            in_question: tells which messages the node may have without our knowledge.
-            recover: is told what has ended, after each connection and before anything else.
+            in_question: returns the tickets of messages that the node may have accepted without our knowledge.
+            recover: gets the outcomes after each connection, before anything else happens.
         """
         trouble, has_started = "", False
         while True:
@@ -167,7 +167,7 @@ class Outlet:
         return identifier
 
     def forget(self, ticket: Ticket) -> None:
-        """`Submitter.forget`. The next connection is not told about it any more."""
+        """`Submitter.forget`. The next connection no longer reports this ticket."""
         if self._client is None or not ticket.key:
             return
         tag = _tag(ticket)
@@ -177,7 +177,7 @@ class Outlet:
             self._client.journal.forget([tag])
 
     async def _finish_earlier(self) -> None:
-        """Have the node asked for what a gateway of an earlier version had under way, which its journal has."""
+        """Ask the node about messages that a gateway of an earlier version had under way, according to the journal."""
         with opened(self._journal) as journal:
             _, pending = journal.state()
         if pending:
@@ -196,7 +196,7 @@ class Outlet:
             await trio.sleep(SEEN_EVERY_S)
 
     def _ended(self, client: Client) -> Ended:
-        """What the journal knows, and what the node remembers."""
+        """Return the outcomes in the journal and in the node's memory."""
         assert client.journal is not None
         assert client.recall is not None
         ended: Ended = []
@@ -214,7 +214,7 @@ class Outlet:
 
 
 def _tag(ticket: Ticket) -> bytes:
-    """As the node has it. It keeps nothing of a message without an id, as nobody will ask for that."""
+    """Return a ticket as the node keeps it; empty for a message without an id, because nobody will ask about it."""
     return msgspec.msgpack.encode(ticket) if ticket.key else b""
 
 

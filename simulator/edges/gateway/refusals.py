@@ -12,7 +12,7 @@ PROBLEM: Final = "urn:problem-type:mqproto:"
 
 
 class Code(StrEnum):
-    """Codes for producers, beside the status. They never change their meaning."""
+    """Codes for producers, besides the status. They never change their meaning."""
 
     MALFORMED = "malformed"
     BAD_HEADER = "bad-header"
@@ -85,7 +85,7 @@ it may have been accepted; 409 is one of them."""
 
 
 class Refusal(Exception):  # noqa: N818
-    """A message that is not accepted, or not yet; the text is one line for the person who mends it."""
+    """A message is not accepted, or not yet; the text is one line for the person who fixes the problem."""
 
     def __init__(self, code: Code, text: str, retry_after_s: float | None = None) -> None:
         super().__init__(text)

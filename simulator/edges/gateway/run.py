@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 DAY_S: Final = 24 * 3_600.0
 DESCRIPTORS: Final = 64
-"""Files and sockets beside those of connections."""
+"""The number of files and sockets besides connections."""
 BACKLOG: Final = 1_024
 
 
@@ -63,12 +63,12 @@ async def run_gateway(
     limits: Limits | None = None,
     task_status: trio.TaskStatus[tuple[Server, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `Server.stop`. Starts, with the server and its port, when requests are taken.
+    """Serve until `Server.stop`. `task_status` gets the server and its port when requests are taken.
 
-    The node may start later; nothing is taken before it has said what became of what was under way.
+    The node may start later; no message is taken before the node has reported the outcomes of earlier submissions.
 
     Raises:
-        UsageError: an option cannot be.
+        UsageError: an option is not valid.
         StoreError: the journal is not available, or another gateway has it.
         HistoryError: the document history is not available.
     """
@@ -180,7 +180,7 @@ async def run_gateway(
 
 
 async def serve(options: GatewayOptions) -> None:
-    """The same until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
+    """Run a gateway until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
 
     Prints a line that begins with `ready` when requests are taken.
     """
@@ -240,10 +240,10 @@ def _policy(
 
 
 def _make_room(connections: int) -> None:
-    """See that enough sockets can be open.
+    """Make sure that enough sockets can be open.
 
     Raises:
-        UsageError: the system does not let us.
+        UsageError: the system does not allow so many.
     """
     wanted = connections + DOORWAY + DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -259,7 +259,7 @@ def _listening(options: GatewayOptions) -> socket.socket:
     """Listen at the address.
 
     Raises:
-        UsageError: it is not available, or anybody could hand in messages there.
+        UsageError: the address is not available, or anybody could hand in messages there.
     """
     host, port = options.address
     try:

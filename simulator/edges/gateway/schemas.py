@@ -1,7 +1,7 @@
 r"""The gateway's requests and answers as JSON Schema: patterns, lengths and words.
 
-A header that is there and empty is as one that is not, so each of these takes the empty text too. What one header says
-about another, and a body type of the body, no schema has: descriptions do.
+An empty header counts as missing, so each of these accepts the empty text too. Schemas do not express how headers
+depend on each other, or a body on its type; the descriptions do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENCODED: Final = (
     rf"|%[Ee]0%[ABab][0-9A-Fa-f]{_TAIL}|%[Ee][1-9A-CEFa-cef](?:{_TAIL}){{2}}|%[Ee][Dd]%[89][0-9A-Fa-f]{_TAIL}"
     rf"|%[Ff]0%[9ABab][0-9A-Fa-f](?:{_TAIL}){{2}}|%[Ff][1-3](?:{_TAIL}){{3}}|%[Ff]4%8[0-9A-Fa-f](?:{_TAIL}){{2}})"
 )
-"""A character of percent-encoded UTF-8, but NUL; a percent sign that begins none is itself.  [RFC 3629] 4"""
+"""A character of percent-encoded UTF-8, except NUL; any other percent sign stands for itself.  [RFC 3629] 4"""
 BODY_TYPES: Final = (
     f"{UINT32}|0x[0-9A-Fa-f]{{1,8}}|bytes|{'|'.join(map(re.escape, BY_NAME))}"
     f"|xml(?::(?:json|{'|'.join(TYPES)}|(?:ArrayOf)+[A-Z][A-Za-z0-9]*))?"
@@ -62,12 +62,12 @@ STATE: Final[Schema] = {"type": "string", "enum": list(State), "description": "W
 
 
 def key(length: int) -> str:
-    """The pattern of a producer's id; in quotation marks or not, it is the same."""
+    """Return the pattern of a producer's id, with or without quotation marks."""
     return rf'^[ -~]{{1,{length}}}$|^"[ -~]{{1,{length}}}"$'
 
 
 def text(pattern: str, example: str = "") -> Schema:
-    """Of a header, which may be empty."""
+    """Return the schema of a header that may be empty."""
     return {
         "type": "string",
         "pattern": f"^(?:{pattern})?$",
@@ -76,7 +76,7 @@ def text(pattern: str, example: str = "") -> Schema:
 
 
 def number(digits: str, example: str) -> Schema:
-    """The same, of one that is a number: some zeros may stand before it."""
+    """Return the schema of a header with a number, which may have leading zeros."""
     return text(f"0{{0,9}}{digits}", example)
 
 
@@ -103,17 +103,17 @@ OF_HEADERS: Final[dict[str, Schema]] = {
     headers.ENCRYPT: text(f"(?:{'|'.join((headers.YES, *CIPHERS))})", "AES-256"),
     headers.SIGN: text(headers.SIGNERS, headers.YES),
 }
-"""Of the headers that say what a message is."""
+"""The schemas of the headers with a message's properties."""
 assert OF_HEADERS.keys() == headers.HEADERS.keys()
 
 
 def of_forwarded(name: str) -> Schema:
-    """Of a header that travels. A trace may be anything, as one that is not valid is left out."""
+    """Return the schema of a travelling header. A trace may be any text, because an invalid one is left out."""
     return {"type": "string"} if name in (TRACE, TRACE_STATE) else text("[ -~]+")
 
 
 def of_answers(key_length: int) -> dict[str, Schema]:
-    """Of all bodies that are answered, by name."""
+    """Return the schemas of all bodies of answers, by name."""
     return {
         "Accepted": _object(
             id={
@@ -157,7 +157,7 @@ def of_answers(key_length: int) -> dict[str, Schema]:
 
 
 def of_problem(status: int, codes: list[Code]) -> Schema:
-    """Of what is answered with a status."""
+    """Return the schema of the problems with a status."""
     return {
         "allOf": [{"$ref": "#/components/schemas/Problem"}],
         "properties": {

@@ -12,9 +12,9 @@
     queues = ["orders", "notes"]
     producer = "shop"
 
-`mqproto tokens` writes it; a token itself is nowhere. Each is made of 256 random bits, so that nobody finds it by
-trying: a hash that is slow on purpose, which passwords need as people choose them, would protect nothing here and cost
-each request its time. A queue that no token opens is closed.
+`mqproto tokens` writes it; the token itself is not stored. Each token has 256 random bits, so nobody can guess it. A
+deliberately slow hash, which passwords need because people choose them, would add no protection and slow down each
+request. A queue without a token is closed.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.secretfile import read_secret
 
 PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
-"""The name of a producer whose ids are its own. No name has the character between it and an id."""
+"""The name of a producer with its own ids. The separator between name and id occurs in no name."""
 EVERY: Final = "*"
-"""Stands for every queue; no queue is called so.  [MS-MQMQ] 2.1.1"""
+"""Stands for every queue; no queue can have this name.  [MS-MQMQ] 2.1.1"""
 
 
 class TokenRole(StrEnum):
-    """What may be done with a token, in the queues that it opens."""
+    """The actions that a token permits in its queues."""
 
     READ = "read"
-    """Ask what has become of messages."""
+    """Ask about the outcomes of messages."""
     SEND = "send"
     """Hand in messages."""
     ALL = "all"
@@ -59,7 +59,7 @@ class TokenRole(StrEnum):
 class Opened(NamedTuple):
     """The queues that a request may reach.
 
-    producer: whose ids it uses; empty for those of all who need no token.
+    producer: the producer whose ids it uses; empty for the ids that all producers without a token share.
     queues: None for all.
     holder: the name of its token; empty for none.
     """
@@ -79,7 +79,7 @@ class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     sha256: of the token, in hexadecimal.
     queues: their names, or EVERY.
-    producer: whose ids it uses; None for those of its own name.
+    producer: the producer whose ids it uses; None for the producer of the token's own name.
     """
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -89,14 +89,14 @@ class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     made: datetime | None = None
 
     def opens(self, whole: Callable[[str], str]) -> Collection[str] | None:
-        """The queues, each by its one name, which `whole` gives; None for all."""
+        """Return the queues by their full names, which `whole` returns; None for all queues."""
         return None if EVERY in self.queues else frozenset(map(whole, self.queues))
 
     def producer_of(self, name: str) -> str:
         """Return the producer whose ids a token uses.
 
         Raises:
-            UsageError: it is a name that no producer can have.
+            UsageError: no producer can have this name.
         """
         producer = name if self.producer is None else self.producer
         if not PRODUCER.fullmatch(producer):
@@ -117,11 +117,11 @@ class Tokens:
     """Tokens by their hashes.
 
     Raises:
-        UsageError: a producer has a name that it cannot have.
+        UsageError: the name of a producer is not valid.
     """
 
     def __init__(self, holders: dict[str, TokenHolder], whole: Callable[[str], str]) -> None:
-        """`whole` gives each queue its one name."""
+        """Keep the holders; `whole` returns the full name of a queue."""
         self._holders = [
             (
                 bytes.fromhex(holder.sha256),
@@ -132,10 +132,10 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path, whole: Callable[[str], str]) -> Tokens:
-        """Those of a file.
+        """Return the tokens of a file.
 
         Raises:
-            UsageError: it cannot be read, others can read it, or it is not such a file.
+            UsageError: the file cannot be read, others can read it, or it is not a file of tokens.
         """
         try:
             return cls(holders_in(path), whole)
@@ -143,7 +143,7 @@ class Tokens:
             raise UsageError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
     def opened_by(self, token: str) -> Opened | None:
-        """`Opener.opened_by`. It takes as long whatever the token is."""
+        """`Opener.opened_by`. It takes the same time for every token."""
         given = hashlib.sha256(token.encode("utf-8")).digest()
         found: Opened | None = None
         for digest, opened in self._holders:
@@ -153,12 +153,12 @@ class Tokens:
 
 
 class TokenFile:
-    """The tokens of a file, as they are now: one that is revoked opens nothing from the next request on.
+    """The current tokens of a file: a revoked token is refused from the next request on.
 
-    What cannot be read changes nothing, and is in the log: a slip of the pen should not shut all producers out.
+    An unreadable file changes nothing, and is logged: a typing error should not shut out all producers.
 
     Raises:
-        UsageError: it cannot be read at the beginning.
+        UsageError: the file cannot be read at the start.
     """
 
     def __init__(self, path: Path, whole: Callable[[str], str], log: FilteringBoundLogger) -> None:
@@ -195,13 +195,13 @@ def holders_in(path: Path) -> dict[str, TokenHolder]:
     """Return the tokens of a file by name.
 
     Raises:
-        UsageError: it cannot be read, others can read it, or it is not such a file. No token is in the text.
+        UsageError: the file cannot be read, others can read it, or it is not a file of tokens. No token is in the text.
     """
     return holders_of(read_secret(path, "the tokens"), str(path))
 
 
 def holders_of(text: str, where: str) -> dict[str, TokenHolder]:
-    """The same for the text of the file `where`."""
+    """Return the tokens in a text, by name; errors call its file `where`."""
     try:
         return msgspec.convert(tomllib.loads(text), dict[str, TokenHolder])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:

@@ -1,9 +1,9 @@
-"""SQLite and PostgreSQL by URL, set so that what was committed is on disk, and a server that is gone is soon missed.
+"""Opens SQLite and PostgreSQL by URL, so that commits are on disk and the loss of a server is noticed soon.
 
-`sqlite:///history.sqlite` is a file here, `sqlite:////var/lib/history.sqlite` one anywhere, and
-`postgresql+psycopg://user@host/database` a server, which several machines may share. After a question mark stands what
-libpq knows: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may be in the URL, where
-other users of the machine see it while a command runs; better is libpq's `~/.pgpass`.
+`sqlite:///history.sqlite` is a file in this folder, `sqlite:////var/lib/history.sqlite` one anywhere, and
+`postgresql+psycopg://user@host/database` a server, which several machines may share. Options of libpq follow a question
+mark: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may be in the URL, where other users
+    of the machine see it while a command runs; libpq's `~/.pgpass` is better.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.history.errors import SQLITE_ADVICE, HistoryError
 
 BUSY_S: Final = 10
-"""How long another program may hold us up, and a server may take over a statement."""
+"""How long another program may block us, and how long a server may take for a statement."""
 CONNECT_S: Final = 5
 BEGIN: Final = "BEGIN IMMEDIATE"
-"""As a writer from the start: a reader that becomes one may find that it comes too late."""
+"""Begins a transaction as a writer, because a reader that starts to write may fail."""
 APPLICATION_ID: Final = int.from_bytes(b"mqdh")
-"""Says in an SQLite file whose it is."""
+"""Marks an SQLite file as a document history."""
 PRAGMAS: Final = (
     "synchronous = FULL",
     # macOS flushes to the disk itself only if that is asked for by name.
@@ -41,7 +41,7 @@ OPTIONS: Final = {
     "keepalives_interval": BUSY_S // 5,
     "keepalives_count": 3,
 }
-"""Of libpq, unless the URL says otherwise."""
+"""Options of libpq, unless the URL sets them."""
 SETTINGS: Final = (
     f"SET statement_timeout = '{BUSY_S}s'",
     f"SET lock_timeout = '{BUSY_S}s'",
@@ -52,10 +52,10 @@ SETTINGS: Final = (
 
 
 def parsed(text: str) -> URL:
-    """The URL of a database of a kind that we know.
+    """Return the URL of a database of a supported kind.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not such a URL.
     """
     try:
         url = make_url(text)
@@ -75,7 +75,7 @@ _FORMS: Final = "sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
 
 def name_of(url: URL) -> str:
-    """How a database is called in errors: its file, or its URL without a password."""
+    """Return the name of a database in errors: its file, or its URL without a password."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     where = {name: value for name, value in url.query.items() if name in ("host", "port")}
@@ -83,7 +83,7 @@ def name_of(url: URL) -> str:
 
 
 def address_of(url: URL) -> str:
-    """The URL that somebody types who means this database, from whatever folder; without a password."""
+    """Return the URL of this database that works from any folder, without a password."""
     if url.get_backend_name() == "sqlite":
         return f"sqlite:///{Path(url.database or '').absolute()}"
     query = {name: value for name, value in url.query.items() if "password" not in name}
@@ -91,7 +91,7 @@ def address_of(url: URL) -> str:
 
 
 def claim(db: Connection) -> None:
-    """Say that a database is ours; of several that would make tables at once, one does."""
+    """Mark a database as ours; only one of several programs that would make tables at the same time makes them."""
     if db.dialect.name == "sqlite":
         db.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
     else:
@@ -140,7 +140,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def set_up(db: sqlite3.Connection, _: object) -> None:
-        """See that the file is ours or new, then choose how it is written."""
+        """Check that the file is ours or new, then choose how it is written."""
         # In this order, since somebody may make the tables right now, and the two in one transaction.
         has_tables = bool(db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
         [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
@@ -156,7 +156,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(db: Connection) -> None:
-        """Unless a transaction has begun already, which this one joins (sqlitefile.py)."""
+        """Begin a transaction, or join one that has begun already (sqlitefile.py)."""
         driver = driver_of(db)
         if not driver.in_transaction:
             wait_at_most(driver, BUSY_S)
@@ -166,12 +166,12 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def driver_of(db: Connection) -> sqlite3.Connection:
-    """The connection of the sqlite3 module that is behind one."""
+    """Return the sqlite3 connection behind an SQLAlchemy connection."""
     driver = db.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver
 
 
 def wait_at_most(driver: sqlite3.Connection, wait_s: float) -> None:
-    """How long another program may hold it up."""
+    """Set how long another program may block a connection."""
     driver.execute(f"PRAGMA busy_timeout = {round(1_000 * wait_s)}").close()

@@ -1,9 +1,8 @@
 """The documents of a history, and the one statement that changes them.
 
-A row is a document: what is known about a message by an identifier that it keeps over all its retries. What several ask
-at one time is one transaction with one flush, and in it one statement for all of their documents, in the order of their
-keys: so two processes on one database never wait for each other in a circle. All of this blocks; history.py calls it in
-a thread.
+A row is a document: the state of a message, by an identifier that stays the same over all its retries. Simultaneous
+calls form one transaction with one flush, with one statement for all of their documents, in the order of their keys. So
+two processes on one database never deadlock. All of this blocks; history.py calls it in a thread.
 """
 
 from __future__ import annotations
@@ -66,20 +65,20 @@ from mqproto.simulator.edges.history.tables import (
 )
 
 EXPIRE_EVERY_S: Final = 10.0
-"""How often what is too old is deleted."""
+"""How often to delete documents that are too old."""
 BUSY_PAUSE_S: Final = 0.02
 
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
-"""Within the statement: as parameters they would be filled in again for each row, in half of all the time it takes."""
+"""Literals in the statement: as parameters, filling them in for each row took half of its time."""
 
 
 class Record(NamedTuple):
     """The history's record of a document.
 
-    owner: who started it.
-    attempts: how often it was begun; that is known about one that is ABSENT, too.
-    outcome: what `finish` said about it last.
-    origin: as of `Begin`.
+    owner: the name of the gateway or trigger that started it.
+    attempts: how often it was begun; this is known for an ABSENT document, too.
+    outcome: the outcome that `finish` stored last.
+    origin: as in `Begin`.
     """
 
     entry: Entry
@@ -90,7 +89,7 @@ class Record(NamedTuple):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether nobody knows that it was processed, or that it was not."""
+        """Whether it is unknown if the message was processed."""
         return self.entry is Entry.STARTED or (self.entry is Entry.ABSENT and bool(self.outcome))
 
 
@@ -98,9 +97,9 @@ class Record(NamedTuple):
 class Begin:
     """Start a document if it is absent.
 
-    ticket: a number, not 0, of this call alone; when its answer is lost, it is made again with the same.
-    epoch: that of the leader who asks (leaders.py); 0 for one that needs none.
-    origin: of the message that it is (lives.py); empty if nobody has said.
+    ticket: a number, not 0, unique to this call; if its answer is lost, the call is repeated with the same number.
+    epoch: the epoch of the leader that asks (leaders.py); 0 without a leader.
+    origin: the origin of its message (lives.py); empty if unknown.
     """
 
     scope: str
@@ -113,10 +112,10 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finish:
-    """Say how it ended.
+    """Record how a document ended.
 
-    ticket: that with which it was begun; 0 if nobody knows. What others began does not become absent by it.
-    epoch: as of `Begin`.
+    ticket: the ticket with which it was begun; 0 if unknown. This never makes a document absent that others began.
+    epoch: as in `Begin`.
     """
 
     scope: str
@@ -137,7 +136,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartedBy:
-    """Ask which ones an owner has started and not finished."""
+    """Ask for the documents that an owner has started and not finished."""
 
     scope: str
     owner: str
@@ -145,9 +144,9 @@ class StartedBy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reopen:
-    """Have a document absent that was started or has failed, and its attempts forgotten.
+    """Make a started or failed document absent, and forget its attempts.
 
-    origin: if it was completed, of the message that it was; empty for none.
+    origin: also reopen a completed document if its message has this origin; empty for no such document.
     """
 
     scope: str
@@ -159,7 +158,7 @@ Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
 Call: TypeAlias = Change | LookUp | StartedBy | Reopen | Election | Posting
 Answer: TypeAlias = Record | list[str] | Leader | Hook | OutboxWork | FencedError | None
-"""To Begin and Look, StartedBy, BecomeLeader and WhoLeads, Find, Due; to one who leads no more; to all others."""
+"""The answers to Begin and LookUp; StartedBy; BecomeLeader and WhoLeads; Find; Due; a former leader; all others."""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {
@@ -168,7 +167,7 @@ GIVE_WAY: Final = {
     Entry.FAILED: (Entry.ABSENT, Entry.STARTED),
     Entry.COMPLETED: (Entry.ABSENT, Entry.STARTED, Entry.FAILED),
 }
-"""Which entries give way to a new one. What was completed stays so, with its first outcome, whatever is said later."""
+"""The entries that each new entry replaces. A completed document keeps its entry and its first outcome."""
 
 
 class Documents:
@@ -176,17 +175,17 @@ class Documents:
 
     Args:
         url: see databases.py.
-        keep_s: how long an entry is kept after it has changed, by all who use the history from now on; None for as long
-            as it says itself. What was started is kept until it ends.
+        keep_s: how long all users of the history keep an entry after its last change; None for the history's own
+            setting. A started document is kept until it ends.
         clock: the time, in seconds since 1970, which is only shown.
         passed_s: counts the seconds that pass.
-        warn: is told about a clock that is not right.
-        seen: what the journal of a gateway knows of its history; None if there is no journal, or it is new.
+        warn: called with a warning about a wrong clock.
+        seen: a gateway journal's knowledge of its history; None without a journal, or with a new one.
 
     Raises:
-        UsageError: it is not such a URL.
-        HistoryError: the database is not available, or is another program's, or of another mqproto; or it lacks ids of
-            this gateway.
+        UsageError: the text is not such a URL.
+        HistoryError: the database is not available, or belongs to another program or version of mqproto; or it lacks
+            ids of this gateway.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class Documents:
         self._address = address_of(where)
         self._life, self._known, self.lacks = "", seen, ""
         self.name = name_of(where)
-        """In errors."""
+        """The name of the database in errors."""
         self._chosen_s = keep_s
         self.keep_s, self.since_s = KEEP_S, 0.0
         """As of `layouts`."""
@@ -213,7 +212,7 @@ class Documents:
         self._expire_at_s = passed_s()
         self._engine = engine_for(where)
         self.is_here = self._engine.dialect.name == "sqlite"
-        """Whether it is a file of this machine, and no server: a transaction takes little more than its flush."""
+        """Whether it is a file on this machine, not a server: a transaction takes little more than its flush."""
         self._change = change_statement(
             sqlite.insert(documents) if self.is_here else postgresql.insert(documents)
         )
@@ -239,22 +238,22 @@ class Documents:
 
     @property
     def seen(self) -> HistorySeen:
-        """Return what a gateway's journal has to know about it."""
+        """Return the facts about the history that a gateway's journal keeps."""
         return HistorySeen(self._life, self._own_time.seen_s, self._address)
 
     @property
     def origin(self) -> str:
-        """What is to be said about a message that was begun here just now."""
+        """Return the origin for a message that has just begun here."""
         return lives.origin(self._life, self._own_time.now_s, self.keep_s)
 
     def everything(
         self, scope: str, keys: Collection[str] = (), about: str = ""
     ) -> Iterator[tuple[str, str, Record]]:
-        """All documents whose scope begins so, as (scope, key, record), in any order; others may change them meanwhile.
+        """Yield all documents whose scope begins so, as (scope, key, record), in any order; they may change meanwhile.
 
         Args:
-            keys: those that have one of these alone; all, if there are none.
-            about: those alone that have this as their key, or behind the name of its producer, or in their outcome.
+            keys: only documents with one of these keys; empty for all.
+            about: only documents with this as their key, with or without a producer's name, or in their outcome.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -276,7 +275,7 @@ class Documents:
                 yield place, key, Record(Entry(entry), owner, attempts, outcome)
 
     def leaders(self, scope: str) -> list[tuple[str, Leader]]:
-        """All leaders of scopes that begin so.
+        """Return all leaders of scopes that begin with this.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -285,7 +284,7 @@ class Documents:
             return everyone(db, scope)
 
     def looked(self, calls: Sequence[LookUp]) -> list[Record]:
-        """What there is of these; nothing is written.
+        """Return the records of these documents without writing anything.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -295,7 +294,7 @@ class Documents:
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:
-        """A transaction that is held up by no writer, and holds up none.
+        """A read transaction that neither blocks writers nor is blocked by them.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -307,9 +306,9 @@ class Documents:
             yield db
 
     def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
-        """Answer all calls, with what they change on disk, or say why not.
+        """Carry out all calls, with their changes on disk; return the answer or the error of each.
 
-        They are of one moment, so they are carried out in whatever order suits.
+        They count as simultaneous, so they are carried out in any convenient order.
         """
         try:
             with located(self.name, self._engine):
@@ -325,9 +324,9 @@ class Documents:
             return [error] * len(calls)
 
     def carry_out_at_once(self, calls: Sequence[Call]) -> list[Answer | MqprotoError] | None:
-        """The same, if it takes no longer than a flush of this machine's disk.
+        """Do the same as `carry_out`, if it takes no longer than a flush of this machine's disk.
 
-        None if it may, or did not succeed: then nothing was done, or what does no harm when it is carried out again.
+        Return None if it may take longer, or failed: then repeating the calls does no harm.
         """
         if not self.is_here:
             return None
@@ -386,7 +385,7 @@ class Documents:
         return [answers.get(call) for call in calls]
 
     def _changed(self, db: Connection, calls: Sequence[Change], now_s: float) -> dict[Call, Answer]:
-        """Carry out changes of different documents. Those that were begun have their answer."""
+        """Carry out changes of different documents; return the answers for those that were begun."""
         date_s = self._clock()
         rows = [_row(call, now_s, date_s) for call in calls]
         changed = db.execute(self._change, rows) if self._file is None else self._file.change(rows)
@@ -434,9 +433,9 @@ class Documents:
         return sorted(db.execute(keys).scalars())
 
     def _expire(self, *, at_once: bool) -> None:
-        """Delete what is too old, at times, and not too much of it at a time.
+        """Delete documents that are too old, from time to time, and a limited number at a time.
 
-        It is a transaction by itself, and leaves out what others have locked: so it holds up nobody.
+        It is a separate transaction, and skips rows that others have locked, so it blocks nobody.
         """
         if self._passed_s() < self._expire_at_s:
             return
@@ -451,11 +450,11 @@ class Documents:
 
     @property
     def knows_earlier(self) -> bool:
-        """Whether it may have ids that have no names of producers before them."""
+        """Whether it may have ids without a producer's name before them."""
         return self.since_s > 0 and self._own_time.now_s < self.since_s + self.keep_s
 
     def forgotten(self) -> tuple[int, float]:
-        """How many messages gateways had accepted that are not remembered any more, and when the last of them changed.
+        """Return how many accepted messages of gateways were forgotten, and when the last of them changed.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -465,7 +464,7 @@ class Documents:
         return count, last_s
 
     def _set_up(self) -> None:
-        """Make the tables where there are none, and see that they are of this layout."""
+        """Make the tables if there are none, and check that they have this layout."""
         deadline_s = time.monotonic() + BUSY_S
         while True:
             try:
@@ -505,9 +504,9 @@ class Documents:
 
 
 def change_statement(insertion: Insertion) -> Insert:
-    """Insert each row, or change the entry that is there if that gives way.
+    """Return a statement that inserts each row, or replaces the existing entry if the new one may replace it.
 
-    It returns scope, key, attempts and outcome of those that it inserted or changed. What is begun keeps its outcome.
+    It returns scope, key, attempts and outcome of rows that it inserted or changed. A begun document keeps its outcome.
     """
     old, new = documents.c, insertion.excluded
     is_begun, is_absent = new.entry == CONSTANTS[Entry.STARTED], new.entry == CONSTANTS[Entry.ABSENT]
@@ -537,9 +536,9 @@ def change_statement(insertion: Insertion) -> Insert:
 
 
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
-    """The same, in rounds in which each document occurs once, in the order of their keys.
+    """Yield the changes in rounds in which each document occurs once, in the order of their keys.
 
-    What ends a document comes before what begins it. So a caller that did not get to begin it finds at the end why not.
+    A change that ends a document comes before one that begins it. So a caller that could not begin it finds the reason.
     """
     left = sorted(calls, key=lambda call: (call.scope, call.key, isinstance(call, Begin)))
     while left:
@@ -549,7 +548,7 @@ def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
 
 
 def _row(call: Change, now_s: float, date_s: float) -> dict[str, object]:
-    """What a change inserts where there is nothing yet."""
+    """Return the row that a change inserts if there is no document yet."""
     return {
         "scope": call.scope,
         "key": call.key,

@@ -16,7 +16,7 @@ from mqproto.simulator.base.storeerrors import primary_code
 class HistoryError(MqprotoError):
     """The database is not available, or cannot be written; the text is one line and says what to do.
 
-    To the caller it is transient: what was asked has happened or has not, and the same may be asked again.
+    The error is transient: the call may or may not have taken effect, and may be repeated.
     """
 
 
@@ -32,7 +32,7 @@ SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy",
     sqlite3.SQLITE_BUSY: "another program keeps it locked: let that end",
 }
-"""By SQLite's primary result code. What is not listed is the disk's own trouble."""
+"""Advice by SQLite's primary result code. Any other code is a failure of the disk itself."""
 POSTGRESQL_ADVICE: Final = {
     "25006": "it is read-only: name the server that takes writes, and a user who may write",
     "3F000": "no schema to make its tables in: create one, or name it in the search_path",
@@ -46,7 +46,7 @@ POSTGRESQL_ADVICE: Final = {
     "57P01": "the server is stopping: start it again",
     "57P03": "the server is starting or stopping: wait for it",
 }
-"""By SQLSTATE.  PostgreSQL's documentation, appendix A. What is not listed is told in the server's own words."""
+"""Advice by SQLSTATE.  PostgreSQL's documentation, appendix A. Other errors are shown in the server's own words."""
 
 
 @contextmanager
@@ -54,11 +54,11 @@ def explained(name: str) -> Iterator[None]:
     """Turn a database's error into a HistoryError of one line.
 
     Args:
-        name: how the database is called in errors.
+        name: the name of the database in errors.
 
     Raises:
-        HistoryError: what the database said.
-        UsageError: it can never keep one of the values.
+        HistoryError: the database reported an error.
+        UsageError: the database can never store one of the values.
     """
     try:
         yield

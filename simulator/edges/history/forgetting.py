@@ -1,7 +1,7 @@
-"""What is too old is forgotten: an id that comes again afterwards is a new one. How many ids were, is kept.
+"""Forgets old documents: an id that is used again later counts as new. The number of forgotten ids is kept.
 
-How old something is, only the history's own time says: the seconds in which some program had it open. A clock that is
-wrong, or jumps, forgets nothing, and what nobody has open ages not at all.
+Age is measured only by the history's own time: the seconds in which some program had it open. So a wrong or jumping
+clock makes it forget nothing, and a history that nobody has open does not age.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.tables import BEGINS_S, NOT_STARTED, documents, layouts
 
 FORGET_ROWS: Final = 1_000
-"""How many at a time."""
+"""How many documents to forget at a time."""
 GATEWAY: Final = "gateway/"
 TRIGGER: Final = "trigger/"
-"""What the scopes begin with of ids that came by HTTP, and of what was delivered under the same ids."""
+"""The prefixes of scopes: of ids that arrived over HTTP, and of deliveries under the same ids."""
 
 MOVED_EVERY_S: Final = 1.0
-"""How often the history hears how far its time has come."""
+"""How often to update the history's own time in the database."""
 LEAP_S: Final = 600.0
-"""By more it is never moved at once, as a machine's clock may leap when it is resumed."""
+"""The most that one update adds, because a machine's clock may leap when it is resumed."""
 
 TOLERANCE_S: Final = 60.0
 HARMLESS: Final = "no id is forgotten by that, but see that it is right, as people read dates"
@@ -35,17 +35,17 @@ _Place = tuple[str, str]
 
 
 def passed_s() -> float:
-    """The seconds that have passed since the machine was started, also while it slept; no date is in it."""
+    """Return the seconds since the machine's start, including sleep; independent of the date."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class OwnTime:
-    """The time of a history, as one of the programs knows it that have it open.
+    """A history's own time, from the view of one of the programs that have it open.
 
-    Each moves it on by what has passed since it did so last, so two that do so at once do not count twice.
+    Each program adds the time since the last update, so two simultaneous programs do not count it twice.
 
     Args:
-        passed_s: counts the seconds that pass, from anywhere.
+        passed_s: counts the seconds that pass, from any starting point.
     """
 
     def __init__(self, passed_s: Callable[[], float]) -> None:
@@ -53,18 +53,18 @@ class OwnTime:
         self._now_s, self._at_s = BEGINS_S, passed_s()
         self._is_moved = False
         self.seen_s = 0.0
-        """How far the database has it for certain."""
+        """The time that is certainly in the database."""
 
     @property
     def now_s(self) -> float:
-        """What it is now."""
+        """Return the history's own time now."""
         return self._now_s + min(self._passed_s() - self._at_s, LEAP_S)
 
     def look(self, db: Connection, *, every_s: float = MOVED_EVERY_S) -> float:
-        """What it is now, by all who have moved it, if the last look was so long ago. `move` has to follow.
+        """Return the time; read it from the database if the last look was this long ago. `move` has to follow.
 
         Raises:
-            HistoryError: it has gone back.
+            HistoryError: the time has gone back.
         """
         if self._passed_s() - self._at_s >= every_s:
             theirs_s = db.execute(select(layouts.c.now_s)).scalar_one()
@@ -76,24 +76,24 @@ class OwnTime:
         return self.now_s
 
     def move(self, db: Connection) -> None:
-        """Keep how far it has come: at the end of a transaction, as all who want to wait for each other here."""
+        """Write the current time at the end of a transaction, because all writers wait for each other at this row."""
         if self._is_moved:
             is_behind = layouts.c.now_s < self._now_s
             db.execute(update(layouts).where(is_behind).values(now_s=self._now_s))
             self._is_moved = False
 
     def kept(self) -> None:
-        """The transaction of the last move has been committed."""
+        """Note that the transaction of the last move has been committed."""
         self.seen_s = self._now_s
 
 
 class DateWatch:
-    """Looks whether a clock may be trusted: dates are shown, and nothing depends on them.
+    """Checks whether a clock can be trusted: dates are only shown, and nothing depends on them.
 
     Args:
         clock: Unix time.
-        passed_s: as of OwnTime.
-        warn: is told in one line what is wrong.
+        passed_s: as in OwnTime.
+        warn: called with one line that says what is wrong.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class DateWatch:
         self._ahead_s = clock() - passed_s()
 
     def look(self) -> None:
-        """Has it been set since the last look?"""
+        """Warn if the clock has been set since the last look."""
         moved_s = self._clock() - self._passed_s() - self._ahead_s
         if abs(moved_s) > TOLERANCE_S:
             self._ahead_s += moved_s
             self._warn(f"the clock was set, by {moved_s:+,.0f} s: {HARMLESS}")
 
     def compare(self, db: Connection) -> None:
-        """Is it behind what the history has, or not what its server has?"""
+        """Warn if the clock is behind the history's dates, or differs from its server's clock."""
         off_s = min(0.0, self._clock() - newest_s(db))
         if db.dialect.name != "sqlite":
             server_s = float(db.execute(select(func.extract("epoch", func.now()))).scalar_one())
@@ -120,15 +120,15 @@ class DateWatch:
 
 
 def newest_s(db: Connection) -> float:
-    """The date of what ended last, in Unix time; 0 if nothing has."""
+    """Return the date of the last end of a document, in Unix time; 0 if none has ended."""
     newest = select(documents.c.changed_s).where(NOT_STARTED).order_by(documents.c.aged_s.desc()).limit(1)
     return db.execute(newest).scalar() or 0.0
 
 
 def forget(db: Connection, keep_s: float, now_s: float) -> bool:
-    """Delete what has not changed for so long, and not too much of it; whether that was all.
+    """Delete a limited number of documents that have not changed for this long; return whether these were all.
 
-    What others have locked is left out, so it holds up nobody.
+    Rows that others have locked are skipped, so this blocks nobody.
     """
     table, since_s = documents.c, now_s - keep_s
     oldest = (
@@ -156,10 +156,10 @@ def forget(db: Connection, keep_s: float, now_s: float) -> bool:
 def _delivered_later(
     db: Connection, found: Iterable[_Place], since_s: float, now_s: float
 ) -> dict[_Place, float]:
-    """Of these ids, those under which something was delivered that is not forgotten yet, and when that was.
+    """Return those of these ids whose deliveries are not forgotten yet, with the times of the deliveries.
 
-    An id is remembered as long as that: else its producer could use it again, and the message would be taken for one
-    that was delivered.
+    An id is kept as long as its delivery. Otherwise a producer could use it again, and the new message would count as
+    already delivered.
     """
     delivered_as = {
         (TRIGGER + scope.removeprefix(GATEWAY), key): (scope, key)
@@ -176,7 +176,7 @@ def _delivered_later(
 
 
 def _count(db: Connection, changed_s: Collection[float]) -> None:
-    """Keep how many were forgotten that gateways had accepted."""
+    """Update the count of forgotten messages that gateways had accepted."""
     if changed_s:
         last_s = max(changed_s)
         newest = case((layouts.c.forgotten_s > last_s, layouts.c.forgotten_s), else_=last_s)
@@ -184,7 +184,7 @@ def _count(db: Connection, changed_s: Collection[float]) -> None:
 
 
 def same_scope(places: Iterable[_Place]) -> Iterator[ColumnElement[bool]]:
-    """Conditions, one for each scope, that find these documents by the index; SQLite takes none for a list of pairs."""
+    """Yield conditions, one for each scope, that find these documents by the index. SQLite uses no index for pairs."""
     keys_of = defaultdict[str, set[str]](set)
     for scope, key in places:
         keys_of[scope].add(key)

@@ -1,16 +1,16 @@
 """The document history: the outcome of each message, by an identifier that stays the same over all retries.
 
-Before a message is processed it is begun here, and afterwards finished. Of all that begin one document, in this
-process, in others, and on other machines if the database is a server, one finds it absent and is to process it. One
-that comes later finds it started, completed or failed, and decides by the tables of mqproto/edge/exactlyonce.py.
+Before a message is processed it is begun here, and afterwards finished. Of all callers that begin one document, in any
+process or, if the database is a server, on any machine, exactly one finds it absent and has to process it. A later
+caller finds it started, completed or failed, and decides by the tables of mqproto/edge/exactlyonce.py.
 
     async with open_history("sqlite:///history.sqlite") as history:
         if (await history.begin("trigger/orders", key, "trigger-1")).entry is Entry.ABSENT:
             ...
             await history.finish("trigger/orders", key, Attempt.SUCCEEDED)
 
-What a method has returned is on disk. A caller that gets a HistoryError, or is cancelled, does not know whether it
-happened: asked again, the same gives the same answer. What all tasks ask at one time is one transaction with one flush.
+When a method returns, its change is on disk. After a HistoryError or a cancellation, the change may have happened: a
+repeated call gives the same answer. Simultaneous calls form one transaction with one flush.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ __all__ = ["DocumentHistory", "FencedError", "HistoryError", "Hook", "Leader", "
 T = TypeVar("T")
 KEY_LIMIT: Final = 512
 NAME_LIMIT: Final = 160
-"""Characters of a key; of a scope or owner. PostgreSQL indexes no more, if each takes four bytes."""
+"""The most characters of a key; of a scope or owner. PostgreSQL indexes no more if each character takes four bytes."""
 OUTCOME_LIMIT_BYTES: Final = 65_536
 BATCH_LIMIT: Final = 500
-"""How many calls make one transaction."""
+"""The most calls in one transaction."""
 COMPANY_S: Final = 0.005
-"""How long who is patient waits at most."""
+"""How long a patient call waits at most."""
 NO_CHARACTER: Final = re.compile("[\0\ud800-\udfff]")
-"""What PostgreSQL keeps in no text: NUL, and halves of characters."""
+"""Characters that PostgreSQL cannot store in a text: NUL and surrogates."""
 TICKETS_LIMIT: Final = 10_000
 TICKET_BITS: Final = 62
 
@@ -82,22 +82,22 @@ async def open_history(
     log: FilteringBoundLogger | None = None,
     seen: HistorySeen | None = None,
 ) -> AsyncIterator[DocumentHistory]:
-    """The document history in a database, which gets its tables if it has none.
+    """Yield the document history in a database, and make its tables if they are missing.
 
     Args:
         url: `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`; see databases.py.
-        keep_s: how long an entry is kept after it has changed, at least, by all who use this history from now on; None
-            for what it says itself, 30 days if it is new. A document that comes again later is new. What was started
-            and never finished is kept until somebody finishes it: only a person, or a resolver, can tell whether it was
-            processed.
+        keep_s: the least time for which all users of this history keep an entry after its last change; None for the
+            history's own setting, which begins as 30 days. After that, a repeated document counts as new. A document
+            that was started and never finished is kept until somebody finishes it: only a person or a resolver can tell
+            whether it was processed.
         clock: the time, in seconds since 1970, which is only shown.
-        passed_s: counts the seconds that pass: by them alone entries grow old, and only while somebody has the history.
-        log: is told about a clock that is not right, `clock-wrong`, and of ids that somebody has said it lacks,
-            `ids-unknown`; the history goes on.
-        seen: what the journal of a gateway knows of its history; None if there is no journal, or it is new.
+        passed_s: counts the seconds that pass: only these age entries, while a program has the history open.
+        log: gets `clock-wrong` for a wrong clock, and `ids-unknown` for ids that an operator has accepted as lost; the
+            history goes on.
+        seen: a gateway journal's knowledge of its history; None without a journal, or with a new one.
 
     Raises:
-        UsageError: it is not such a URL.
+        UsageError: the text is not such a URL.
         HistoryError: the database is not available, or lacks ids of this gateway.
     """
     if keep_s is not None and not keep_s > 0:
@@ -127,25 +127,25 @@ async def open_history(
 class DocumentHistory:
     """The outcomes of documents; `open_history` makes it. Several tasks may use it at once.
 
-    A scope says for whom a document is new or not, such as `gateway/orders`; a key names it there; an owner is what
-    processes it, under a name that outlives its process.
+    A scope is the space in which keys are unique, such as `gateway/orders`; a key names a document in it. An owner is
+    the program that processes it, under a name that outlives its process.
 
-    Every method may raise HistoryError, and UsageError for what is too long to be kept.
+    Every method may raise HistoryError, and UsageError for a value that is too long to be stored.
     """
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
         self._waiting = deque[_PendingCall]()
         self._due_s = inf
-        """When somebody waits who has waited long enough for company."""
+        """The time at which the first patient call has waited long enough for others."""
         self._work = trio.Event()
         self._pause = trio.CancelScope()
-        """Until there is work. Whoever is patient wakes nobody, and makes it shorter."""
+        """The wait for work. A patient call does not end it, but shortens it."""
         self._is_closed = False
         self._unanswered = _Tickets()
-        """Of those who began a document, by scope, key and owner, and did not hear whether they did."""
+        """The tickets of calls that began a document and lost their answer, by scope, key and owner."""
         self._begun = _Tickets()
-        """By scope and key, of documents that were begun here, and are not finished."""
+        """The tickets of documents that were begun here and are not finished, by scope and key."""
 
     @property
     def keep_s(self) -> float:
@@ -154,17 +154,17 @@ class DocumentHistory:
 
     @property
     def seen(self) -> HistorySeen:
-        """What a gateway's journal is to know of it, also after it was closed."""
+        """Return the facts about the history that a gateway's journal keeps, even after the history is closed."""
         return self._documents.seen
 
     @property
     def origin(self) -> str:
-        """What is to be said about a message that was begun here just now (lives.py)."""
+        """Return the origin for a message that has just begun here (lives.py)."""
         return self._documents.origin
 
     @property
     def knows_earlier(self) -> bool:
-        """Whether it may have ids that have no names of producers before them."""
+        """Whether it may have ids without a producer's name before them."""
         return self._documents.knows_earlier
 
     async def begin(
@@ -177,17 +177,17 @@ class DocumentHistory:
         origin: str = "",
         patient: bool = False,
     ) -> Record:
-        """What the history had of a document; if that was nothing, it is started by `owner` from now on.
+        """Return the history's record of a document; if it was absent, `owner` has started it now.
 
-        Of several that begin it at once, exactly one sees ABSENT.
+        Of several callers that begin it at once, exactly one gets ABSENT.
 
         Args:
-            epoch: of a leader, as which it is begun; 0 for none.
-            origin: of the message, as its envelope has it.
-            patient: it may wait a few milliseconds for others to share its flush.
+            epoch: the epoch of the leader that begins it; 0 for none.
+            origin: the origin in the message's envelope.
+            patient: whether it may wait a few milliseconds for other calls to share its flush.
 
         Raises:
-            FencedError: another has taken over; nothing was begun.
+            FencedError: another leader has taken over; nothing was begun.
         """
         _check(scope, key, owner=owner)
         ticket = self._unanswered.pop((scope, key, owner), 0) or 1 + randbits(TICKET_BITS)
@@ -211,18 +211,18 @@ class DocumentHistory:
         *,
         patient: bool = False,
     ) -> None:
-        """A document's processing ended: the entry is now that of ENTRY_AFTER.
+        """Record that a document's processing ended: its entry is now the one in ENTRY_AFTER.
 
-        After FAILED_FOR_NOW it is absent; with an outcome, which says why, it is in doubt all the same. What was
-        completed stays completed, with its first outcome; a failure for good yields to a success, and to nothing else.
+        After FAILED_FOR_NOW it is absent; with an outcome, which says why, it is still in doubt. A completed document
+        stays completed, with its first outcome; a permanent failure gives way only to a success.
 
         Args:
-            outcome: what the next caller is to be told, at most 65,536 bytes.
-            epoch: of a leader, as which it ends; 0 for none.
-            patient: it may wait a few milliseconds for others to share its flush.
+            outcome: the outcome for the next caller, at most 65,536 bytes.
+            epoch: the epoch of the leader that ends it; 0 for none.
+            patient: whether it may wait a few milliseconds for other calls to share its flush.
 
         Raises:
-            FencedError: another has taken over; nothing was written.
+            FencedError: another leader has taken over; nothing was written.
         """
         _check(scope, key)
         if len(outcome) > OUTCOME_LIMIT_BYTES:
@@ -240,7 +240,7 @@ class DocumentHistory:
     async def reopen(self, scope: str, key: str, origin: str = "") -> None:
         """Make a started or failed document absent, because an operator wants it processed.
 
-        What was completed stays so, unless its message was of this origin.
+        A completed document stays completed, unless its message has this origin.
         """
         _check(scope, key)
         await self._ask(Reopen(scope, key, origin))
@@ -258,10 +258,10 @@ class DocumentHistory:
     # Leaders
 
     async def lead(self, scope: str, name: str, ticket: int, instead: Leader | None = None) -> Leader:
-        """Return the leader: this one, if there was none, or if it was `instead` and has not moved since.
+        """Return the leader: `name`, if there was none, or if the leader was `instead` and has not beaten since.
 
         Args:
-            ticket: a number, not 0, of this process.
+            ticket: a number, not 0, that identifies this process.
         """
         _check(scope, owner=name)
         return await self._asked(Leader, BecomeLeader(scope, name, ticket, instead))
@@ -272,10 +272,10 @@ class DocumentHistory:
         return await self._asked(Leader, WhoLeads(scope))
 
     async def beat(self, scope: str, epoch: int) -> None:
-        """The leader of this epoch lives.
+        """Show that the leader of this epoch is alive.
 
         Raises:
-            FencedError: another has taken over.
+            FencedError: another leader has taken over.
         """
         await self._ask(LeaderSays(scope, epoch))
 
@@ -283,17 +283,17 @@ class DocumentHistory:
         """Store a note of this epoch's leader for its successors.
 
         Raises:
-            FencedError: another has taken over.
+            FencedError: another leader has taken over.
         """
         if len(note) > OUTCOME_LIMIT_BYTES:
             raise UsageError(f"a note of {len(note):,} bytes: up to {OUTCOME_LIMIT_BYTES:,} can be kept")
         await self._ask(LeaderSays(scope, epoch, note))
 
     async def resign(self, scope: str, epoch: int) -> None:
-        """The leader of this epoch leads no more.
+        """End the leadership of this epoch.
 
         Raises:
-            FencedError: another has taken over.
+            FencedError: another leader has taken over.
         """
         await self._ask(LeaderSays(scope, epoch, resigns=True))
 
@@ -306,10 +306,10 @@ class DocumentHistory:
         return hook
 
     async def tell(self, hook: Hook, epoch: int = 0) -> None:
-        """Report an end once, or prepare the report if the end is not known yet.
+        """Queue the report about an end, once, or prepare it if the end is not known yet.
 
         Raises:
-            FencedError: its scope has another leader; nobody is told.
+            FencedError: its scope has another leader; no report is queued.
         """
         await self._ask(Tell(hook, epoch))
 
@@ -318,11 +318,11 @@ class DocumentHistory:
         return await self._asked(OutboxWork, Due(sender, limit))
 
     async def attempted(self, identifier: str, *, has_heard: bool, again_s: float | None = None) -> None:
-        """Note that a report was delivered, has to be repeated after this time, or is given up."""
+        """Note that a report was delivered, will be repeated after this time, or was given up."""
         await self._ask(Attempted(identifier, has_heard, again_s))
 
     async def _asked(self, kind: type[T], call: Call, *, patient: bool = False) -> T:
-        """The answer to a call, which has one of this kind."""
+        """Return the answer to a call, which is of this kind."""
         answer = await self._ask(call, patient=patient)
         assert isinstance(answer, kind)
         return answer
@@ -352,7 +352,7 @@ class DocumentHistory:
     # For open_history
 
     async def serve(self) -> None:
-        """Answer calls until it is closed and nobody waits any more."""
+        """Answer calls until the history is closed and no call waits."""
         limiter = trio.CapacityLimiter(1)  # Other threads of this program are no reason to wait.
         with trio.CancelScope(shield=True):
             while self._waiting or not self._is_closed:
@@ -375,13 +375,13 @@ class DocumentHistory:
             await trio.to_thread.run_sync(self._documents.close, limiter=limiter)
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Note that there will be no further calls."""
         self._is_closed = True
         self._work.set()
 
 
 class _Tickets(dict[tuple[str, ...], int]):
-    """The tickets of calls that may have to be told from those of others, of the last ones."""
+    """The tickets of the last calls, which may have to be told apart from other programs' calls."""
 
     def keep(self, place: tuple[str, ...], ticket: int) -> None:
         self[place] = ticket
@@ -399,10 +399,10 @@ class _PendingCall:
 
 
 def _check(scope: str, key: str | None = None, owner: str | None = None) -> None:
-    """See that these texts can be kept by either database.
+    """Check that both databases can store these texts.
 
     Raises:
-        UsageError: one of them cannot.
+        UsageError: a text cannot be stored.
     """
     for what, value, limit in (
         ("a scope", scope, NAME_LIMIT),

@@ -1,12 +1,12 @@
 """Chooses the leader among the triggers of one queue; the others stand by.
 
-The epoch is a fencing token: it goes up with each new leader, never down, and whatever a leader writes is written in a
-transaction that has seen that its epoch is still the last. So a leader that was stopped, or cut off, writes nothing any
-more once another has taken over, whenever it comes back. An epoch is no lower than the time at which it begins, in Unix
-seconds: those who have seen epochs, nodes and consumers, may see those of a history that was made again.
+The epoch is a fencing token: it only rises, with each new leader. A leader writes only in transactions that check that
+its epoch is still the last. So a leader that was stopped or cut off can no longer write once another has taken over. An
+epoch is at least the Unix time in seconds at its start. So nodes and consumers that have seen epochs can also trust
+those of a new history.
 
-Nobody's clock is compared with another's. A leader raises its beat again and again; one that stands by watches that on
-its own clock, and takes over what it has seen stand still for long enough, if it has not moved meanwhile.
+Clocks are never compared. A leader raises its beat regularly. A standby watches the beat on its own clock, and takes
+over if the beat has not changed for long enough.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from mqproto.simulator.edges.history.tables import leaders
 
 
 class FencedError(MqprotoError):
-    """Another is the leader, or was since: nothing was written."""
+    """Another program is the leader, or was meanwhile; nothing was written."""
 
 
 class Leader(NamedTuple):
     """The leader of a queue; without a name after a resignation, or before the first.
 
-    ticket: of one process; it tells that from others of this name.
-    note: what leaders keep for those who come after them.
+    ticket: a number that tells one process from others of the same name.
+    note: data that a leader keeps for its successors.
     """
 
     epoch: int = 0
@@ -45,7 +45,7 @@ class Leader(NamedTuple):
 class BecomeLeader:
     """Become the leader if there is none; the answer is the current leader.
 
-    instead: whom to follow, if that is still the leader, with the same beat.
+    instead: the leader to replace, if it still leads with the same beat.
     """
 
     scope: str
@@ -56,7 +56,7 @@ class BecomeLeader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeaderSays:
-    """Show that the leader lives, keep a note for those who come after, or lead no longer: nobody need wait then."""
+    """Show that the leader is alive, keep a note for successors, or resign, so successors need not wait."""
 
     scope: str
     epoch: int
@@ -75,7 +75,7 @@ Election: TypeAlias = BecomeLeader | LeaderSays | WhoLeads
 
 
 def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError | None:
-    """Carry out a call, at a time. The answer to those that only a leader may make is None, or that it is none."""
+    """Carry out a call at this time. Calls that only a leader may make return None, or FencedError to others."""
     match call:
         case WhoLeads():
             return _leader(db, call.scope)
@@ -94,7 +94,7 @@ def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError |
 
 
 def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, int], FencedError]:
-    """Those of these scopes and epochs that are over. The others stay as they are until the transaction ends."""
+    """Return those of these scopes and epochs that have ended. The others cannot end before the transaction does."""
     asked = {call for call in calls if call[1]}
     if not asked:
         return {}
@@ -116,7 +116,7 @@ def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, 
 
 
 def everyone(db: Connection, scope: str) -> list[tuple[str, Leader]]:
-    """All leaders of scopes that begin so, in order."""
+    """Return all leaders of scopes that begin with this, in order."""
     table = leaders.c
     columns = table.scope, table.epoch, table.leader, table.ticket, table.beat, table.note
     found = select(*columns).where(table.scope.startswith(scope, autoescape=True)).order_by(table.scope)

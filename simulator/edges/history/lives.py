@@ -1,18 +1,18 @@
-"""A history and the journals of its gateways know each other, so that no gateway goes on with one that lacks its ids.
+"""A history and the journals of its gateways know each other, so no gateway uses a history that lacks its ids.
 
-A history has a life, which is a random name. The journal of a gateway keeps it, and how far the history's own time had
-come (forgetting.py):
+A history has a life, which is a random name. A gateway's journal keeps this life, and the last known value of the
+history's own time (forgetting.py):
 
     the journal                     the history                        the gateway
     new, or lost                    any                                starts
     earlier than lives              earlier too                        starts, and knows its life from then on
     earlier than lives              made since then                    does not start
     knows its life                  as far, or farther                 starts
-    knows its life                  not so far: it was put back        does not start
+    knows its life                  earlier: it was restored        does not start
     knows another                   goes on after that one             starts, and says which ids are unknown
     knows another                   any other                          does not start
 
-`mqproto store adopt` says, once for all gateways, that a history goes on after another one: it begins a life.
+`mqproto store adopt` declares, for all gateways, that a history continues another one: it begins a new life.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from mqproto.simulator.edges.history.forgetting import newest_s
 from mqproto.simulator.edges.history.tables import LIFE_BYTES, layouts
 
 APART_S: Final = 10.0
-"""By how much two programs may differ in what they take for the history's own time, and more."""
+"""More than two programs can differ in their values of the history's own time."""
 LIFE: Final = re.compile(rf"[0-9a-f]{{{2 * LIFE_BYTES}}}|{EARLIER}")
 
 
 def origin(life: str, now_s: float, keep_s: float) -> str:
-    """What a message says about the history that its id was new to: its life and time, since when it has all ids."""
+    """Return a message's origin: life and time of the history that took it, and since when this has all ids."""
     return f"{life} {now_s:.3f} {now_s - keep_s:.3f}"
 
 
 def is_forgotten(earlier: str, later: str) -> bool:
-    """Whether the history that a later message comes from had forgotten an earlier one when it took this one.
+    """Whether the later message's history had already forgotten the earlier message when it took the later one.
 
     Args:
-        earlier, later: their origins, or whatever somebody has written in place of them.
+        earlier, later: their origins, or any text that a sender has written instead.
     """
     match earlier.split(), later.split():
         case [life, taken, _], [same, now, since] if life == same:
@@ -56,13 +56,13 @@ def is_forgotten(earlier: str, later: str) -> bool:
 
 
 def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) -> str:
-    """Which ids a history lacks that the gateway with this journal had, as somebody has said; nothing if it has all.
+    """Return the ids, as an operator has described them, that a history lacks and this journal's gateway had; or empty.
 
     Args:
-        is_new: the history was made just now; it is not, if this fails.
+        is_new: whether the history was made just now; if this fails, it is not made.
 
     Raises:
-        HistoryError: nobody has said so.
+        HistoryError: the history lacks ids, and no operator has accepted that.
     """
     own = db.execute(select(layouts)).one()
     if seen.life == own.life and seen.now_s <= own.now_s:
@@ -88,10 +88,10 @@ def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) ->
 
 
 def adopt(db: Connection, life: str) -> str:
-    """Have a history go on after one of this life, its own included; which ids it lacks.
+    """Let a history continue the history of this life, which may be its own; return the ids that it lacks.
 
     Raises:
-        UsageError: no life is called so.
+        UsageError: there is no life of this name.
     """
     if not LIFE.fullmatch(life):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A history goes on in another database, SQLite or PostgreSQL, with all that it has; programs use it meanwhile.
+"""Moves a history with all its contents to another database, SQLite or PostgreSQL, while programs use it.
 
     here                                              there
     triggers note what changes                        layout MOVED: no program opens it
@@ -8,9 +8,9 @@
         ──── the rest of it ────►
     tables renamed, layout MOVED: no program goes on
                                                       this layout: programs open it
-Wherever it is killed, the same again goes on from there. What was changed is noted by the database, so that programs of
-all versions are seen, and what they delete. A program whose tables are renamed fails in the middle of whatever it does,
-and nothing of that is kept: none goes on where the history was.
+If the move is killed, the same command continues it. The database itself notes changes and deletions, so programs of
+all versions are covered. A program whose tables are renamed fails in the middle of its work, and that work is undone:
+no program continues in the old place.
 """
 
 from __future__ import annotations
@@ -78,29 +78,29 @@ from mqproto.simulator.edges.history.tables import (
 )
 
 BATCH: Final = 1_000
-"""Rows at a time."""
+"""How many rows to copy at a time."""
 PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.001
 NAMED: Final = 3
 FILE_NAME: Final = "history.sqlite"
-"""Of the backup of one that is in a server."""
+"""The name of the backup of a history in a server."""
 DEEDS: Final = {"INSERT": "NEW", "UPDATE": "NEW", "DELETE": "OLD"}
 PARTS: Final = (documents, hooks)
-"""What is copied by and by; leaders are few, and come at the end."""
+"""The tables that are copied in batches; leaders are few, and are copied at the end."""
 
 BEGINNING: Final = {"part": 0, "scope": "", "key": ""}
 TWICE: Final = "another `mqproto store copy` of this history runs: let that end"
 
 _Place: TypeAlias = tuple[str, str]
-"""Of a document its scope and key; of a hook nothing and its id."""
+"""For a document its scope and key; for a hook an empty text and its id."""
 
 
 class Checkup(NamedTuple):
-    """What a history has.
+    """The contents of a history.
 
     documents: how many, by scope and entry.
-    findings: what in its file is not as SQLite wrote it.
-    moves_to: where a copy is under way to, or was when it was killed; empty for nowhere.
+    findings: the damage in its file, as SQLite reports it.
+    moves_to: the target of a move that is under way or was killed; empty for none.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Checkup(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Where a history was and is, and what it has there."""
+    """The old and the new place of a history, and its contents there."""
 
     source: str
     target: str
@@ -120,7 +120,7 @@ class Moved(NamedTuple):
 
 
 class _Database:
-    """One of the two."""
+    """One of the two databases of a move."""
 
     def __init__(self, url: str) -> None:
         where = parsed(url)
@@ -134,7 +134,7 @@ class _Database:
 
     @contextmanager
     def begun(self) -> Iterator[Connection]:
-        """A transaction that may write."""
+        """Begin a transaction that may write."""
         with located(self.name, self._engine), self._engine.connect() as db:
             if self.path is not None:
                 _begin(driver_of(db))
@@ -143,10 +143,10 @@ class _Database:
 
     @contextmanager
     def read(self, *, wherever: bool = False) -> Iterator[Connection]:
-        """As it is at one moment, of a history that is there; nobody waits for that.
+        """Read an existing history as of one moment, without blocking anybody.
 
         Raises:
-            HistoryError: there is none, or it is elsewhere.
+            HistoryError: there is no history, or it was moved elsewhere.
         """
         is_there = self.path is None or self.path.exists()
         with located(self.name, self._engine):
@@ -166,7 +166,7 @@ class _Database:
 
 
 def _begin(driver: sqlite3.Connection) -> None:
-    """As a writer, also where others leave little room between their transactions: SQLite's own waits grow too long."""
+    """Begin as a writer, even between other programs' frequent transactions: SQLite's own waits grow too long."""
     wait_at_most(driver, 0)
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
@@ -180,11 +180,11 @@ def _begin(driver: sqlite3.Connection) -> None:
 
 
 def inventory(url: str) -> Checkup:
-    """Look through a history, which nobody is kept from.
+    """Check a history and count its documents, without blocking anybody.
 
     Raises:
-        UsageError: it is not a URL of a database.
-        HistoryError: it is not there, cannot be read, or was moved elsewhere.
+        UsageError: the text is not a URL of a database.
+        HistoryError: the history does not exist, cannot be read, or was moved elsewhere.
     """
     with closing(_Database(url)) as here, here.read() as db:
         counted = select(documents.c.scope, documents.c.entry, func.count()).group_by(
@@ -202,20 +202,20 @@ def inventory(url: str) -> Checkup:
 
 
 class Still:
-    """A history as it is at one moment; nobody changes it before `release`."""
+    """A history as of one moment; nobody can change it before `release`."""
 
     def __init__(self, here: _Database, db: Connection, release: Callable[[], None]) -> None:
         self._here, self._db = here, db
         self.release = release
 
     def back_up(self, target: Path) -> Path:
-        """Copy it into an SQLite file; that is there completely or not at all.
+        """Copy the history into an SQLite file, which is complete or absent.
 
         Args:
             target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
 
         Raises:
-            HistoryError: it is hurt; the copy is there already, or cannot be written.
+            HistoryError: the history is damaged; the copy exists already, or cannot be written.
         """
         if target.suffix != ".sqlite":
             target /= self._here.path.name if self._here.path else FILE_NAME
@@ -243,11 +243,11 @@ class Still:
 
 @contextmanager
 def still(url: str) -> Iterator[Still]:
-    """A history of which a backup is to be made, with what else is to be of the same moment.
+    """Yield a history that stands still, for a backup of it and of other data as of the same moment.
 
     Raises:
-        UsageError: it is not a URL of a database.
-        HistoryError: it is not there, is not available, or is elsewhere.
+        UsageError: the text is not a URL of a database.
+        HistoryError: the history does not exist, is not available, or was moved elsewhere.
     """
     with closing(_Database(url)) as here, closing(_Database(url)) as fence, ExitStack() as held:
         with here.read():
@@ -258,7 +258,7 @@ def still(url: str) -> Iterator[Still]:
 
 
 def back_up(url: str, target: Path) -> Path:
-    """Copy a history into an SQLite file as it is at one moment; arguments and errors as of `still` and `Still`."""
+    """Copy a history into an SQLite file as of one moment; arguments and errors as for `still` and `Still`."""
     with still(url) as found:
         found.release()
         return found.back_up(target)
@@ -296,11 +296,11 @@ def _findings(driver: sqlite3.Connection) -> list[str]:
 
 
 def adopt(url: str, life: str) -> str:
-    """Have a history go on after one that is lost, or newer; which ids it lacks. It is made if it is not there.
+    """Let a history, made if missing, continue a lost or newer one; return the ids that it lacks.
 
     Raises:
-        UsageError: it is not a URL of a database, or no life is called so.
-        HistoryError: it is not available, or is elsewhere.
+        UsageError: the text is not a URL of a database, or there is no life of this name.
+        HistoryError: the history is not available, or was moved elsewhere.
     """
     Documents(url, None).close()
     with closing(_Database(url)) as here, here.begun() as db:
@@ -308,11 +308,11 @@ def adopt(url: str, life: str) -> str:
 
 
 def copy(source: str, target: str) -> Moved:
-    """Have a history go on in another database, which has none yet.
+    """Move a history to another database, which has none yet.
 
     Raises:
-        UsageError: one of them is not a URL of a database.
-        HistoryError: one of them is not available; the source is elsewhere already, or the target has a history.
+        UsageError: a text is not a URL of a database.
+        HistoryError: a database is not available; the source was moved already, or the target has a history.
     """
     with closing(_Database(source)) as here, closing(_Database(target)) as there:
         identifier, is_moved = _agree(source, here, there)
@@ -340,14 +340,14 @@ def copy(source: str, target: str) -> Moved:
 
 
 def _move(db: Connection) -> Row[Any] | None:
-    """The move of which a database is one of the two."""
+    """Return the move that a database takes part in, if any."""
     return db.execute(select(moves)).one_or_none() if inspect(db).has_table(moves.name) else None
 
 
 def _agree(source: str, here: _Database, there: _Database) -> tuple[str, bool]:
-    """What both call this move, and whether the history is there already but for the word that it is.
+    """Return the identifier of this move in both databases, and whether only its last step is missing.
 
-    Each has it on disk before the first row is copied.
+    Both have it on disk before the first row is copied.
     """
     with here.read(wherever=True) as db:
         move, trouble = _move(db), elsewhere(db, here.name)
@@ -388,7 +388,7 @@ def _agree(source: str, here: _Database, there: _Database) -> tuple[str, bool]:
 
 
 def _refusal(db: Connection, here: _Database, name: str) -> str:
-    """Why a database that has a history takes no other."""
+    """Return why a database that has a history cannot take another."""
     if trouble := elsewhere(db, name):
         return trouble
     both, count, place = list[str](), 0, ("", "")
@@ -427,7 +427,7 @@ def _bring(here: _Database, there: _Database, identifier: str) -> None:
 
 
 def _bring_changes(db: Connection, there: _Database, identifier: str) -> int:
-    """Copy some of what was changed, and return the number of changes. It is forgotten when it is there."""
+    """Copy some changed rows, and return their number. Each note of a change is deleted once the row is copied."""
     if db.execute(select(moves.c.id).with_for_update()).scalar_one() != identifier:
         raise HistoryError(TWICE)
     noted = db.execute(select(changed).order_by(changed.c.number).limit(BATCH)).all()
@@ -466,7 +466,7 @@ def _bring_rest(db: Connection, other: Connection, name: str) -> None:
 def _page(
     db: Connection, table: Table, after: _Place, *conditions: ColumnElement[bool]
 ) -> list[dict[str, Any]]:
-    """The next rows, in the order of their keys, whatever order the database has for these."""
+    """Return the next rows in the order of their keys, independent of the database's collation."""
     keys = table.primary_key.columns
     is_later = tuple_(*keys) > tuple_(*map(literal, after[-len(keys) :]))
     found = select(table).where(is_later, *conditions).order_by(*keys).limit(BATCH)
@@ -483,7 +483,7 @@ def _place(table: Table, row: Mapping[str, Any]) -> _Place:
 
 
 def _put(db: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows as they are, in place of what there is of them."""
+    """Write rows unchanged, in place of existing rows with the same keys."""
     if rows:
         insertion = sqlite.insert(table) if db.dialect.name == "sqlite" else postgresql.insert(table)
         changes = {
@@ -501,7 +501,7 @@ def _counts(db: Connection) -> dict[str, int]:
 
 
 def _watch(db: Connection) -> None:
-    """Have the database note which rows are changed from now on, by whomever."""
+    """Let the database note all rows that any program changes from now on."""
     for table in PARTS:
         row = "{0}.scope, {0}.key" if table is documents else "'', {0}.id"
         note = f"INSERT INTO {changed.name} (scope, key) VALUES"
@@ -525,7 +525,7 @@ def _watch(db: Connection) -> None:
 
 
 def _fence(db: Connection, mode: str = "ACCESS EXCLUSIVE") -> None:
-    """From now on nobody else changes anything, or reads it in this mode."""
+    """Lock the tables: from now on nobody else changes anything or, in this mode, reads it."""
     claim(db)
     if db.dialect.name != "sqlite":
         _wait(db)
@@ -535,12 +535,12 @@ def _fence(db: Connection, mode: str = "ACCESS EXCLUSIVE") -> None:
 
 
 def _wait(db: Connection) -> None:
-    """The server is not to end this transaction as nothing is asked for a while."""
+    """Keep the server from ending this transaction while it is idle."""
     db.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
 
 
 def _withdraw(db: Connection) -> None:
-    """No program goes on here, or begins to; what there was is kept under other names."""
+    """Stop all programs from using this history here; its tables are kept under other names."""
     for table in PARTS:
         if db.dialect.name != "sqlite":
             db.exec_driver_sql(f"DROP FUNCTION {table.name}_noted CASCADE")

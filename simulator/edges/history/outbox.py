@@ -4,8 +4,8 @@
                                        │
                                        └──── it never does ────► given up
 
-What has its end at once is due from the beginning. What was told or given up is kept as long as documents are, so that
-the same end is told about once, whoever comes across it again.
+A report about a known end is due from the beginning. Delivered and abandoned reports are kept as long as documents, so
+each end is reported only once, even if several programs notice it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Hook(NamedTuple):
     """A report to a URL.
 
     id: names the end, and is the same at each attempt.
-    sender: who tells it; the scope of a leader (leaders.py), if nobody else may.
-    body: what is told; of one that is armed, what is known already.
+    sender: the program that sends it; a leader's scope (leaders.py), if only the leader may.
+    body: the content of the report; while armed, the facts known so far.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Hook(NamedTuple):
 class OutboxWork(NamedTuple):
     """The work of a sender.
 
-    wait_s: after how long there is more; None if nothing waits.
+    wait_s: the time until the next report is due; None if none waits.
     """
 
     due: list[Hook]
@@ -66,7 +66,7 @@ class Find:
 class Tell:
     """Report an end, or prepare the report if the end is unknown. Reports are never repeated or changed.
 
-    epoch: of the leader who says so; 0 for none.
+    epoch: the epoch of the reporting leader; 0 for none.
     """
 
     hook: Hook
@@ -74,7 +74,7 @@ class Tell:
 
     @property
     def scope(self) -> str:
-        """That of the leader."""
+        """The scope of the leader."""
         return self.hook.sender
 
 
@@ -88,9 +88,9 @@ class Due:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attempted:
-    """It was attempted.
+    """Record an attempt at a report.
 
-    again_s: after how long it is to be attempted again; None if it is over.
+    again_s: the time until the next attempt; None if there will be none.
     """
 
     id: str
@@ -129,7 +129,7 @@ def posted(db: Connection, call: Posting, now_s: float, date_s: float) -> Hook |
 
 
 def expire(db: Connection, before_s: float) -> None:
-    """Forget finished reports, and those that were never finished."""
+    """Forget old reports, finished or not."""
     is_over = or_(*(hooks.c.state == state for state in (*OVER, State.ARMED)))
     db.execute(delete(hooks).where(is_over, hooks.c.aged_s <= before_s))
 

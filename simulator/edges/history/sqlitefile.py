@@ -1,8 +1,8 @@
-"""An SQLite file that stays open, and is asked by its driver for what each message needs.
+"""An SQLite file that stays open. For the statements of each message, we call the driver directly.
 
-To give a connection back takes as long as to write a row, and SQLAlchemy's way to begin and end a transaction several
-times as long. So transactions are begun and ended here; SQLAlchemy, which has the rare statements, joins the one that
-there is (databases.py). A server is asked by SQLAlchemy alone: there the way to it is what takes time.
+Returning a connection takes as long as writing a row, and SQLAlchemy's begin and end of a transaction take several
+times as long. So transactions begin and end here; SQLAlchemy, which makes the rare statements, joins the current one
+(databases.py). A server is used only through SQLAlchemy: the network dominates there.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self, wait_s: float) -> Iterator[Connection]:
-        """As a writer from the start.
+        """Run the block in a transaction that writes from the start.
 
         Args:
-            wait_s: how long another program may hold us up.
+            wait_s: how long another program may block us.
         """
         try:
             db, driver = self._opened()
@@ -61,14 +61,14 @@ class SqliteFile:
             raise
 
     def change(self, rows: Iterable[dict[str, object]]) -> Iterator[tuple[str, str, int, bytes]]:
-        """Change these documents, within a transaction; what the statement returns of each."""
+        """Change these documents in a transaction; yield the rows that the statement returns."""
         assert self._driver is not None, "a transaction has begun"
         for row in rows:
             known = self._constants | row
             yield from self._driver.execute(self._sql, [known[name] for name in self._names]).fetchall()
 
     def hang_up(self) -> None:
-        """Give the connection back; what has begun and is not committed is as if it had not been."""
+        """Return the connection; a transaction that is not committed is undone."""
         db, self._db, self._driver, self._wait_s = self._db, None, None, None
         if db is not None:
             db.close()

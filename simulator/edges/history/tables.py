@@ -2,8 +2,8 @@
 
     sqlite3 history.sqlite "select * from document_history where entry = 'started'"
 
-documents.py changes the documents, forgetting.py deletes them, leaders.py says who delivers from a queue, outbox.py
-what somebody is to be told.
+documents.py changes the documents, forgetting.py deletes them, leaders.py decides which trigger delivers from a queue,
+outbox.py keeps the reports to send.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from mqproto.simulator.edges.history.errors import GONE, HistoryError, explained
 
 LAYOUT: Final = 3
 LAYOUT_2: Final = ("keep_s", "since_s", "forgotten", "forgotten_s")
-"""What `layouts` had then."""
+"""The columns of `layouts` in layout 2."""
 MOVED: Final = 99
-"""The layout of one that is elsewhere, or not all here yet (moving.py): mqproto of before refuse it by that."""
+"""The layout of a history that was moved away, or is not all here yet (moving.py): older versions refuse it."""
 KEEP_S: Final = 30 * 24 * 3_600.0
-"""How long a new history remembers."""
+"""How long a new history keeps its entries."""
 LIFE_BYTES: Final = 8
 BEGINS_S: Final = 1.0
 """Where a history's own time begins (forgetting.py)."""
@@ -57,11 +57,11 @@ NEW: Final[dict[str, Any]] = {
     "lives_before": "",
     "lacks": "",
 }
-"""What `layouts` says about a new one."""
+"""The row of `layouts` in a new history."""
 
 STARTED: Final = text("entry = 'started'")
 NOT_STARTED: Final = text("entry <> 'started'")
-"""As the indexes have it: a database takes one only for a query that says the same."""
+"""The condition of the indexes: a database uses them only for a query with the same condition."""
 
 metadata = MetaData()
 layouts = Table(
@@ -80,11 +80,11 @@ layouts = Table(
 """keep_s: how long what has ended is remembered; now_s: the history's own time; since_s: since when ids have the names
 of producers before them, by that time, 0 for always.
 
-forgotten: how many messages gateways had accepted whose ids are not remembered any more; forgotten_s: when the last of
-them had changed, in Unix time.
+forgotten: how many messages that gateways accepted were forgotten; forgotten_s: when the last of them had changed, in
+    Unix time.
 
-life: as gateways' journals know it, a random name (lives.py); lives_before: others after which it goes on, with spaces
-between; lacks: which ids somebody has said it lacks, in words.
+life: its random name in gateways' journals (lives.py); lives_before: the lives that it continues, separated by spaces;
+    lacks: the ids that an operator has said are missing, in words.
 """
 documents = Table(
     "document_history",
@@ -107,7 +107,7 @@ documents = Table(
 )
 """attempts: how often it was begun; ticket: by whom last; changed_s: when the entry changed, in Unix time, to be shown.
 
-aged_s: when it changed by the history's own time; origin: of the message, as its envelope has it (lives.py).
+aged_s: when it changed by the history's own time; origin: the origin in the message's envelope (lives.py).
 """
 
 leaders = Table(
@@ -139,7 +139,7 @@ hooks = Table(
     Index("document_history_hook_due", "sender", "state", "due_s"),
     sqlite_with_rowid=False,
 )
-"""body: what is told; while armed, what is known about it already. due_s: of the next attempt, by its own time."""
+"""body: the report; while armed, the facts known so far. due_s: the next attempt, by the history's own time."""
 
 moves = Table(
     "document_history_move",
@@ -163,11 +163,11 @@ changed = Table(
     Column("key", Text, nullable=False),
     Index("document_history_changed_row", "scope", "key"),
 )
-"""Which rows were changed while they are copied; a hook has no scope."""
+"""The rows that were changed during the copy; a hook has no scope."""
 
 
 def elsewhere(db: Connection, name: str) -> str | None:
-    """What is to be said about a history that is not here, or not all of it."""
+    """Return the error text for a history that is not here, or not complete here; None for a normal one."""
     if not inspect(db).has_table(layouts.name) or db.execute(select(layouts.c.layout)).scalar() != MOVED:
         return None
     source, target, is_target = db.execute(select(moves.c.source, moves.c.target, moves.c.is_target)).one()
@@ -179,11 +179,11 @@ def elsewhere(db: Connection, name: str) -> str | None:
 
 @contextmanager
 def located(name: str, engine: Engine) -> Iterator[None]:
-    """As `explained`; where the tables are gone, the history may have been moved.
+    """Do the same as `explained`; if the tables are gone, report where the history was moved to.
 
     Raises:
-        HistoryError: what the database said, or where the history is.
-        UsageError: it can never keep one of the values.
+        HistoryError: the database reported an error, or the history was moved.
+        UsageError: the database can never store one of the values.
     """
     try:
         with explained(name):
@@ -197,10 +197,10 @@ def located(name: str, engine: Engine) -> Iterator[None]:
 
 
 def migrate(db: Connection, layout: int) -> None:
-    """From an earlier layout.
+    """Change the tables of an earlier layout to the current one.
 
-    In layout 1 ids had no producers' names before them, and all was kept for 30 days. In layout 2 ids aged by whatever
-    date a program had; now all of them count as new.
+    In layout 1 ids did not begin with producers' names, and everything was kept for 30 days. In layout 2 ids aged by
+    the programs' dates; now all of them count as new.
     """
     for name, value in {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": EARLIER}.items():
         if layout == 1 or name not in LAYOUT_2:

@@ -3,4 +3,4 @@
 from typing import Final
 
 METRICS_PORT: Final = 9190
-"""Where a gateway or a trigger answers /metrics if no port is named; nodes begin at 9180."""
+"""The default port for /metrics of a gateway or trigger; nodes begin at 9180."""

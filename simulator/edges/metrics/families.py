@@ -1,7 +1,7 @@
 """The metrics of a gateway and of a trigger, made of their figures.
 
-What has labels is told from the start, with 0: of a series that was not there before, Prometheus sees no increase. So
-whoever counts names all that there can be.
+Series with labels are reported from the start, with 0: Prometheus sees no increase in a series that did not exist
+before. So each counter has all possible labels from the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histo
 class Edge(NamedTuple):
     """The program with these metrics.
 
-    name: of a gateway or trigger of a node.
+    name: the name of a gateway or trigger of a node.
     """
 
     name: str
@@ -32,7 +32,7 @@ class GatewayFigures:
     """A gateway's counts and its current state.
 
     messages: by queue and outcome. refused: by code. ended: by class.
-    told: what came of attempts to tell how messages ended; None if nobody is told.
+    told: attempts to report ends of messages, by outcome; None if there are no reports.
     """
 
     is_connected: bool
@@ -51,8 +51,8 @@ class GatewayFigures:
 class TriggerFigures:
     """A trigger's counts and its current state.
 
-    answers: by what the consumer said. deliveries: by how they ended.
-    held_s: how long its queue has been held; 0 if it is not. failures: those in a row that hold it.
+    answers: by the consumer's answer. deliveries: by outcome.
+    held_s: how long its queue has been held; 0 if it is not. failures: the number of successive failures that hold it.
     """
 
     queue: str
@@ -69,7 +69,7 @@ class TriggerFigures:
 
 
 def of_gateway(edge: Edge, figures: GatewayFigures) -> Iterator[Metric]:
-    """All metrics of a gateway."""
+    """Yield all metrics of a gateway."""
     yield _info("gateway", edge._asdict())
     yield gauge("gateway_node_connected", "Whether its node answers.", [((), figures.is_connected)])
     messages = [((label_of(queue), what), count) for (queue, what), count in figures.messages.items()]
@@ -92,7 +92,7 @@ def of_gateway(edge: Edge, figures: GatewayFigures) -> Iterator[Metric]:
 
 
 def of_trigger(edge: Edge, figures: TriggerFigures) -> Iterator[Metric]:
-    """All metrics of a trigger."""
+    """Yield all metrics of a trigger."""
     yield _info("trigger", {**edge._asdict(), "queue": label_of(figures.queue)})
     yield gauge("trigger_leading", "1 if it delivers, 0 if it stands by.", [((), figures.leads)])
     yield gauge("trigger_epoch", "The number of its last leadership; 0: no history.", [((), figures.epoch)])

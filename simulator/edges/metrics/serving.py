@@ -20,7 +20,7 @@ async def answer_scrapes(
     allow_remote: bool = False,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer there until cancelled.
+    """Answer scrapes at this address until cancelled.
 
     Raises:
         UsageError: the address is not available.

@@ -1,4 +1,4 @@
-"""Where a message is and what became of it, for `explain`, `history` and the console.
+"""The place and the outcome of a message, for `explain`, `history` and the console.
 
 Stores, the document history and logs are read, and the running nodes are asked, as they alone know what is in memory.
 """
@@ -31,20 +31,20 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 LOOKED_AFTER: Final = 16
-"""Of how many messages the nodes are asked where they are."""
+"""The most messages whose places the nodes are asked for."""
 KINDS: Final = {
     Spot.IN_QUEUE: QueueKind.LOCAL,
     Spot.UNSETTLED: QueueKind.LOCAL,
     Spot.AWAITING_FINAL_ACK: QueueKind.FINAL,
 }
-"""In which queues of a store a message is by its spot; at all others it is on its way."""
+"""The kind of the store's queue for a message, by its spot; at any other spot the message is on its way."""
 
 
 @dataclass
 class Account:
     """Everything known about messages with one name.
 
-    now: what the nodes say for each, by the node's name; None for one that does not run.
+    now: the nodes' reports about each message, by the node's name; None for a node that is not running.
     """
 
     subject: str
@@ -58,16 +58,16 @@ class Account:
 
     @property
     def is_known(self) -> bool:
-        """Whether anybody has one of them, or says what became of it."""
+        """Whether the place or the outcome of any of them is known."""
         return any(end_of(one) is not End.UNACCOUNTED for one in self.known)
 
     def story(self, logs: Iterable[Path], topology: Topology) -> MessageStory:
-        """Their past steps, as far as these logs have them."""
+        """Return the past steps of the messages in these logs."""
         names = [name for one in self.known for name in one.names]
         return story_of(self.subject, logs, topology, names)
 
     def told(self, explainer: Explainer) -> Iterator[str]:
-        """Return it for people, beginning with the message's owner."""
+        """Yield the account for people, beginning with the message's owner."""
         for message, one in self.audit.answered.items():
             yield from known_told(message, one)
         for one, found in zip(self.known, self.now, strict=False):
@@ -80,23 +80,23 @@ class Account:
             yield from self.audit.unknown.told()
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the account for programs."""
         return {"whereabouts": [known_as_json(message, one) for message, one in self.audit.answered.items()]}
 
 
 async def account_of(
     place: Place, subject: str, history: str = "", logs: Iterable[Path] = (), node: str | None = None
 ) -> Account:
-    """All that is known about the messages with an identifier, or with a producer's id.
+    """Return everything known about the messages with an identifier, or with a producer's id.
 
     Args:
         history: the URL of the document history; empty for the file beside the stores.
-        logs: beside those in the folder of the stores.
-        node: ask this one alone.
+        logs: logs besides those in the folder of the stores.
+        node: ask only this node.
 
     Raises:
-        StoreError, OSError: something cannot be read.
-        NodeUnreachable: the one is not running.
+        StoreError, OSError: a file cannot be read.
+        NodeUnreachable: the named node is not running.
     """
     read = partial(audited, place, history, list(logs), subject, strictly=False)
     account = Account(subject, await trio.to_thread.run_sync(read), [])
@@ -110,14 +110,14 @@ async def account_of(
 async def asked_after(
     place: Place, subject: str, limit: int, history: str = "", node: str | None = None
 ) -> tuple[Account | None, dict[str, Explanation | Away]]:
-    """What there is to explain: a message, or, without an account of it, a queue or a node.
+    """Return what the subject is: the account of a message or, if there is none, explanations of a queue or node.
 
     Args:
-        limit: how many messages of each queue to tell about.
+        limit: how many messages of each queue to report.
         history, node: as for `account_of`.
 
     Raises:
-        UsageError, FormatNameError: it is none of these.
+        UsageError, FormatNameError: the subject is neither message nor queue nor node.
         As for `account_of`.
     """
     refusal: MqprotoError | None = None
@@ -133,7 +133,7 @@ async def asked_after(
 
 
 def _look(place: Place, one: Evidence, found: Mapping[str, Explanation | Away]) -> None:
-    """See where nodes say that it is."""
+    """Add the places of a message that the nodes report."""
     running = {name for name, said in found.items() if said}
     # If all of them run, no store knows better: one has for a while what has left.
     if not one.copied and running == set(place.topology.nodes):

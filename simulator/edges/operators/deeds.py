@@ -1,12 +1,12 @@
 r"""Operators' actions on failed messages: `operators.log`, beside the stores.
 
-A line is on disk before what it tells about is done, but for `sent-again`, which says what a message is called since it
-was sent once more:
+A line is on disk before its action is carried out, except `sent-again`, which gives the new identifier of a message
+that was sent again:
 
     {"event": "resolved", "message": "GUID\\17", "queue": "destination\\orders", "copy": "GUID\\21", "reason": "a note"}
 
-`mqproto history` and `mqproto audit` read it with all other logs. What somebody took away by other means the node's own
-log of removals has (simulator/node/removals.py).
+`mqproto history` and `mqproto audit` read it with all other logs. Messages removed in other ways are in the node's log
+of removals (simulator/node/removals.py).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ WHO: Final = "operator"
 
 
 def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]], reason: str = "") -> None:
-    """Have a line for each subject on disk.
+    """Write a line for each subject to disk.
 
     Args:
-        directory: where the stores are.
-        subjects: what each line says: `facts_of` failures, or the same for a message that was in no queue.
+        directory: the folder of the stores.
+        subjects: the facts of each line: `facts_of` failures, or the same facts about a message that was in no queue.
         reason: an operator's note.
 
     Raises:
-        UsageError: it cannot be.
+        UsageError: the log cannot be written.
     """
     from mqproto.simulator.base.log import node_log
     from mqproto.simulator.base.logfile import LogFile
@@ -53,14 +53,14 @@ def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]]
 
 
 def returned(directory: Path) -> dict[str, str]:
-    """What dead letters that were sent once more are called since, by what they were called: nodes write that down."""
+    """Return the new identifiers of dead letters that were sent again, by their old ones, from the nodes' logs."""
     logs = (path for path in logs_in(directory) if ".removals.log" in path.name)
     lines = (step for path in logs for step in steps_in(path, (b'"again"',)))
     return {step.message: str(step.facts["again"]) for step in lines if "again" in step.facts}
 
 
 def facts_of(failures: Iterable[FailedMessage]) -> list[dict[str, str]]:
-    """Return the facts of each of these for a line."""
+    """Return the facts about each of these failures for a line."""
     return [
         {"message": failure.id, "queue": failure.queue, "copy": str(failure.lies_as)} for failure in failures
     ]

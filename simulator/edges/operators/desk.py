@@ -1,7 +1,7 @@
 """Operators' actions on failed messages.
 
-The document history is put right first, and a message leaves its queue afterwards. If one of them dies in between,
-nothing is lost or processed twice: the same is done once more.
+The document history is updated first, and a message leaves its queue afterwards. If a program dies in between, no
+message is lost or processed twice: repeat the command.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 
 TOGETHER: Final = 50
-"""How many messages leave a queue in one transaction at most; it takes a few megabytes of them."""
+"""The most messages that leave a queue in one transaction, which also has a limit of a few megabytes."""
 TOGETHER_BYTES: Final = 2**20
 READ_S: Final = 0.02
-"""How long to wait before a node is looked at again that reads messages from its disk."""
+"""How long to wait before asking again a node that reads messages from its disk."""
 
 
 async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -> int:
     """Send messages to their queues again, in order; return their number.
 
-    Each is new to its trigger, under the key that it had: its producer's id, or its first identifier. The
-    history keeps what became of the life that it had.
+    Each message counts as new for its trigger, under its old key: its producer's id, or its first identifier. The
+    history keeps the outcome of its earlier life.
 
     Args:
         history: the URL of the document history; empty for the file beside the stores.
 
     Raises:
-        UsageError: one of them has left its queue meanwhile, or cannot be sent; those before it went.
+        UsageError: a message has left its queue meanwhile, or cannot be sent; the messages before it were sent.
         HistoryError: the history is not available.
-        NodeUnreachable, RolledBack, InDoubt: the node went away; what has not gone is where it was.
+        NodeUnreachable, RolledBack, InDoubt: the node went away; unsent messages are still in their queues.
     """
 
     async def again(client: Client, documents: DocumentHistory | None, some: list[FailedMessage]) -> int:
@@ -88,9 +88,9 @@ async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -
 
 
 async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: str = "") -> None:
-    """Keep what became of a life that is about to be over, or, by the name that it has since, is.
+    """Store the outcome of a message's life that ends now or, given the new identifier, has ended.
 
-    Who waited for its end waits for that of the next.
+    A URL that waited for its end then waits for the end of the next life.
     """
     state = State.DEAD_LETTER if failure.is_letter else State.FAILED
     if failure.failure == IN_DOUBT:
@@ -108,7 +108,7 @@ async def send_back(
     """`oversee.send_back`, after which the history beside the stores has what became of the lives that letters had.
 
     Raises:
-        As of that, and:
+        As for `oversee.send_back`, and:
         HistoryError: the history is not available; nothing was sent.
         StoreError: a store cannot be read; nothing was sent.
     """
@@ -125,11 +125,11 @@ async def send_back(
 
 
 async def resolve(place: Place, history: str, failures: Iterable[FailedMessage], note: str) -> int:
-    """Remove messages that somebody has dealt with from their queues; return their number.
+    """Remove messages that an operator has dealt with from their queues; return their number.
 
     Args:
         history: as for `retry`.
-        note: what was done, for those who ask later.
+        note: the operator's action, for those who ask later.
 
     Raises:
         As for `retry`.
@@ -170,7 +170,7 @@ async def _for_each_part(
     failures: Iterable[FailedMessage],
     act: Callable[[Client, DocumentHistory | None, list[FailedMessage]], Awaitable[int]],
 ) -> int:
-    """Do something with what goes in one transaction each, in the order of their queues; the sum of what it gives."""
+    """Call a function for each group of failures that fits one transaction, queue by queue; return the sum."""
     count = 0
     ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
     url = places.history_there(place.directory, history)
@@ -186,17 +186,17 @@ async def _for_each_part(
 
 
 class _PutBackError(Exception):
-    """Ends the transactions of what was only in the way."""
+    """Ends the transactions of messages that were only in the way."""
 
 
 @asynccontextmanager
 async def in_parts(
     client: Client, where: str, failures: list[FailedMessage]
 ) -> AsyncIterator[Callable[[], Awaitable[list[FailedMessage]]]]:
-    """The messages that go next in one transaction, each time that it is called; none when all have gone.
+    """Yield, for each transaction, the next messages that it takes; none when all are gone.
 
-    Only what is in its node's memory can be chosen. So messages before them that are not meant are received in
-    transactions, that the node reads on, and are back in their places at the end.
+    Only messages in the node's memory can be chosen. So other messages before them are received in transactions, which
+    makes the node read on, and are put back at the end.
     """
     left = list(failures)
 
@@ -222,7 +222,7 @@ async def in_parts(
 
 
 def _together(left: list[FailedMessage], there: Collection[MessageId]) -> list[FailedMessage]:
-    """The first of them, as far as they are there and not too large together."""
+    """Return the first messages that are in memory and not too large together."""
     some: list[FailedMessage] = []
     size_bytes = 0
     for failure in left[:TOGETHER]:

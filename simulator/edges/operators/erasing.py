@@ -1,10 +1,10 @@
-r"""Has the bodies of messages gone, and their trails kept.
+r"""Erases the bodies of messages, and keeps their trails.
 
 Bodies are in the stores of nodes. The document history has none: it has identifiers, times, outcomes and checksums,
 and keeps them. A message that is over may still lie in a store as a dead letter, as a trigger's copy, or in a
-journal: these are taken out of their queues. What has left a store is in its files until something else is written
-there, so every store is written again, also those that the message has only passed through. One that is not over is
-refused: somebody was promised that it arrives.
+journal: these are taken out of their queues. Deleted messages stay in a store's files until other data overwrites them,
+    so every store is written again, even if the message only passed through. A message that has not ended is refused:
+    its delivery was promised.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 SEARCHED_BYTES: Final = 12
-"""A shorter body is looked for in no file: it is found everywhere."""
+"""A shorter body is not searched for in files, because it would be found everywhere."""
 PIECES: Final = 8
 LONG_BYTES: Final = 256
-"""Of a long body so many pieces are looked for; it is in pages of SQLite's then."""
+"""The length of the pieces of a long body to search for, because SQLite splits it over pages."""
 READ_BYTES: Final = 2**20
 PATIENCE: Final = 20
 AGAIN_S: Final = 0.25
@@ -46,10 +46,10 @@ AGAIN_S: Final = 0.25
 class Erased:
     """The result.
 
-    messages: those that were meant, by the identifiers that they had when they were handed in.
-    missing: names that nobody knows.
+    messages: the requested messages, by the identifiers that they had when they were handed in.
+    missing: unknown names.
     copies: how many dead letters, copies and journaled messages were taken out of their queues.
-    left: files in the folder that have a body still.
+    left: files in the folder that still have a body.
     trouble: stores that could not be written again, with the reason.
     """
 
@@ -67,9 +67,9 @@ class Erased:
 
 @dataclass
 class _Meant:
-    """One message that is to go.
+    """One message to erase.
 
-    names: what it is called and was.
+    names: its current and earlier identifiers.
     """
 
     message: str
@@ -85,11 +85,11 @@ async def erase(place: Place, history: str, names: Collection[str], note: str) -
 
     Args:
         history: the URL of the document history; empty for the file beside the stores.
-        note: why, for those who ask later.
+        note: the reason, for those who ask later.
 
     Raises:
-        UsageError: one of them is not over, or several have the same id; nothing was erased.
-        NodeUnreachable, RolledBack, InDoubt: a node went away; do the same once more.
+        UsageError: a message has not ended, or several have the same id; nothing was erased.
+        NodeUnreachable, RolledBack, InDoubt: a node went away; repeat the command.
     """
     erased = Erased()
     audit = audited(place, history)
@@ -114,18 +114,18 @@ async def erase(place: Place, history: str, names: Collection[str], note: str) -
 
 
 def is_journal(name: str) -> bool:
-    """Whether a file is the journal of a program that sends, or its log.
+    """Whether a file is the journal of a sending program, or SQLite's log of that journal.
 
-    Once the program runs, its journal has what is under way alone; a gateway's has no bodies.
+    Once the program runs, its journal has only unfinished operations; a gateway's journal has no bodies.
     """
     return name.endswith((".journal", ".journal-wal"))
 
 
 def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> Iterator[_Meant]:
-    """The messages by their names; those that nobody has answered 200 by their identifiers alone.
+    """Return the messages with these names; messages that no gateway accepted are found only by identifier.
 
     Raises:
-        UsageError: one of them is not over, or several have the same id.
+        UsageError: a message has not ended, or several have the same id.
     """
     for name in names:
         found = [
@@ -154,7 +154,7 @@ def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> It
 
 
 def _find(place: Place, meant: list[_Meant]) -> str:
-    """See what stores have of these messages; why they cannot be erased, if one waits or is on its way."""
+    """Find these messages in the stores; return why they cannot be erased if one waits or is on its way."""
     unknown, reason = Unknown(), ""
     for one in meant:
         one.kept.clear()
@@ -181,7 +181,7 @@ def _find(place: Place, meant: list[_Meant]) -> str:
 
 
 def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None) -> bool:
-    """Whether a packet has the body of a message: itself, a letter, a copy, or an acknowledgment of a refusal."""
+    """Whether a packet has the body of a message: the message, a dead letter, a copy, or a negative acknowledgment."""
     message = stored.message
     if message.record.properties.message_class and stored.queue not in DEAD_LETTERS:
         return str(message.correlation) in one.names and bool(message.body)
@@ -194,7 +194,7 @@ def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None)
 
 
 async def _scrub(place: Place, node: str) -> str:
-    """Have a store written again, by its node or, if that does not run, here; why that was not possible, or nothing."""
+    """Rewrite a store, by its node or, if that is not running, here; return why this failed, or an empty text."""
     path = places.store_path(place.directory, node)
     try:
         async with connect(place.topology, node, place.directory) as client:
@@ -218,7 +218,7 @@ async def _scrub(place: Place, node: str) -> str:
 
 
 def _pieces(bodies: Collection[bytes]) -> list[bytes]:
-    """What to look for: a long body is in a file in pieces."""
+    """Return the pieces of bodies to search for: a file has a long body in pieces."""
     steps = {body: max(LONG_BYTES, len(body) // PIECES) for body in bodies}
     pieces = {body[at : at + LONG_BYTES] for body, step in steps.items() for at in range(0, len(body), step)}
     return [
@@ -227,7 +227,7 @@ def _pieces(bodies: Collection[bytes]) -> list[bytes]:
 
 
 def _files_with(folder: Path, sought: Collection[bytes]) -> Iterator[str]:
-    """The files in a folder that have one of these in them."""
+    """Yield the files in a folder that contain one of these pieces."""
     overlap = max(map(len, sought), default=0)
     for path in sorted(folder.iterdir()) if sought else ():
         if path.is_file() and _has(path, sought, overlap):

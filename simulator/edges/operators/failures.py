@@ -23,17 +23,17 @@ from mqproto.simulator.topology.directory import known_as
 class FailedMessage:
     r"""A message that has failed.
 
-    id: the message's identifier, `GUID\ordinal`; a copy of it has another one, and a dead letter this.
-    key: the producer's id of it; empty for none.
+    id: the message's identifier, `GUID\ordinal`; a copy has another one, a dead letter the same.
+    key: the producer's id for it; empty for none.
     node, where: the node and the queue that have it now.
-    queue: where it was, or was going, such as `destination\orders`.
+    queue: the queue that it was in or sent to, such as `destination\orders`.
     failure: `business error`, `retrieval failure`, `in doubt`, or the class of a dead letter.
-    reason: what the consumer said, in one line; of a dead letter in doubt, why it is, and its class.
+    reason: the consumer's answer, in one line; for a dead letter in doubt, the cause of the doubt and its class.
     attempts: how often it was attempted.
     label, body_bytes: as of the message.
-    since: when it failed, UTC; of a dead letter of which nobody knows, when it was sent.
+    since: when it failed, UTC; for a dead letter, if that is unknown, when it was sent.
     lies_as: the identifier of the copy, or of the letter.
-    packet_bytes: how long that is.
+    packet_bytes: the size of that copy or letter.
     """
 
     id: str
@@ -52,7 +52,7 @@ class FailedMessage:
 
     @classmethod
     def of(cls, note: FailureNote, node: str, where: str, message: ReceivedMessage) -> FailedMessage:
-        """What lies in a queue of a node, and what is noted of it."""
+        """Return the failure for a message in a queue of a node, and the note about it."""
         return cls(
             note.message,
             Envelope.of(message.extension).producer_key,
@@ -71,32 +71,32 @@ class FailedMessage:
 
     @property
     def is_letter(self) -> bool:
-        """Whether it is a dead letter, and not the copy that a trigger has made."""
+        """Whether it is a dead letter, and not a trigger's copy."""
         return self.where in DEAD_LETTERS or self.id == str(self.lies_as)
 
     @property
     def end(self) -> End:
-        """Who has it."""
+        """The owner of the message."""
         if self.is_letter:
             return End.LETTER_IN_DOUBT if self.failure == IN_DOUBT else End.DEAD_LETTER
         return End.IN_IN_DOUBT_QUEUE if self.failure == IN_DOUBT else End.IN_ERROR_QUEUE
 
     def is_called(self, name: str) -> bool:
-        """Whether it is meant by this name."""
+        """Whether this is one of its names."""
         return is_called(name, self.key, [self.id])
 
     @property
     def place(self) -> str:
-        r"""The queue that has it, such as `destination\orders-errors`."""
+        r"""The queue that has the copy or letter, such as `destination\orders-errors`."""
         return f"{self.node}\\{self.where}"
 
     @property
     def called(self) -> tuple[str, str]:
-        """The scope and key under which the history has what its trigger says about it."""
+        """The scope and key of the trigger's document about it in the history."""
         return f"trigger/{self.queue}", self.key or self.id
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the failure for programs."""
         return {
             "message": self.id,
             "key": self.key,
@@ -114,13 +114,13 @@ class FailedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFilter:
-    """Which failures are meant: those for which all of this holds.
+    """Selects the failures that meet all of these conditions.
 
     names: identifiers of messages, or producers' ids; None for any.
-    queue: where they were; empty for any.
+    queue: the queue that they were in; empty for any.
     reason: a part of `failure: reason`, in any case.
     since, until: when they failed, UTC; None for any time.
-    in_doubt: those alone that may have been processed.
+    in_doubt: only messages that may have been processed.
     """
 
     names: Collection[str] | None = None
@@ -131,7 +131,7 @@ class FailureFilter:
     in_doubt: bool = False
 
     def has(self, failure: FailedMessage) -> bool:
-        """Whether a failure is meant."""
+        """Whether the filter selects a failure."""
         why = f"{failure.failure}: {failure.reason}"
         return (
             (self.names is None or any(map(failure.is_called, self.names)))
@@ -145,7 +145,7 @@ class FailureFilter:
 
 
 def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailedMessage | None:
-    """What has failed, by the dead letter or the copy that lies in a queue of a node; None if it is neither."""
+    """Return the failure behind a dead letter or copy in a queue of a node; None for any other message."""
     note: FailureNote | None
     if where in DEAD_LETTERS or is_letter(message.packet):
         queue = destination_of(topology, message)
@@ -156,17 +156,17 @@ def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessa
 
 
 def destination_of(topology: Topology, message: ReceivedMessage) -> str:
-    r"""Where a message was sent, such as `destination\orders`; empty if its name says nothing."""
+    r"""Return the destination of a message, such as `destination\orders`; empty if its format name does not tell."""
     user = message.record.user
     name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
     return known_as(topology, str(name)) if name is not None else ""
 
 
 def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailureNote | None:
-    """Why a trigger has put a copy into a queue of a node; None if it is not a copy of a trigger's.
+    """Return a trigger's note about a copy in a queue of a node; None if it is not a trigger's copy.
 
-    Whoever may send to a queue can write such a note into a message. So it has to come from the node whose queue it
-    names, to name the message that it is about once more as its correlation id, and to lie in another queue.
+    Anybody who may send to a queue can forge such a note. So the copy must come from the node of the queue that it
+    names, must have the original's identifier as its correlation id, and must lie in another queue.
     """
     note = FailureNote.of(message.extension)
     if note is None or str(message.correlation) != note.message:
@@ -180,5 +180,5 @@ def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage)
 
 
 def lies_as(failures: Iterable[FailedMessage]) -> list[MessageId]:
-    """The identifiers of what lies in the queues."""
+    """Return the identifiers of the copies and letters in the queues."""
     return [failure.lies_as for failure in failures]

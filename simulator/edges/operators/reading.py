@@ -1,7 +1,7 @@
-"""Reads stores, histories and logs, from which all questions of operators are answered.
+"""Reads stores, histories and logs to answer operators' questions.
 
-Nodes may run. Each store is read as it is at one moment, so a message may leave one before that is read for another
-that was read already: an audit looks again for what nobody seems to have.
+Nodes may run. Each store is read as of one moment. So a message may leave one store before that is read, for another
+that was read already; an audit looks again for messages that nobody seems to have.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from mqproto.turn.effects import QueueKind
 from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
 
 FEW: Final = 500
-"""Of so many messages the history is asked by their names."""
+"""For up to this many messages, the history is asked by their names."""
 PASSES: Final = 3
 DAY_S: Final = 24 * 3_600.0
 TOLD: Final = (
@@ -57,7 +57,7 @@ TOLD: Final = (
     b'"duplicate-dropped"',
     b'"in-doubt"',
 )
-"""Lines without one of these are of no interest; but for these, of what had failed."""
+"""Only lines with one of these words matter, and the lines below about failed messages."""
 DEEDS: Final = frozenset(Deed)
 LATER: Final = (b'"removed"', *(f'"{deed}"'.encode() for deed in DEEDS))
 
@@ -68,7 +68,7 @@ LATER: Final = (b'"removed"', *(f'"{deed}"'.encode() for deed in DEEDS))
 class StoredMessage(NamedTuple):
     """A message in the store of a node.
 
-    kind, queue: as of `Exported`.
+    kind, queue: as in `Exported`.
     """
 
     node: str
@@ -81,7 +81,7 @@ class StoredMessage(NamedTuple):
 class Unknown:
     """Files that could not be read.
 
-    not_whole: what of the stores cannot be read, a line each.
+    not_whole: the unreadable parts of stores, a line each.
     not_here: the nodes whose stores are not in the folder.
     """
 
@@ -90,14 +90,14 @@ class Unknown:
 
     @contextmanager
     def may_be_spoilt(self, stored: StoredMessage) -> Iterator[None]:
-        """Look at a message whose packet may not be whole."""
+        """Look at a message whose packet may be damaged; report it if it is."""
         try:
             yield
         except WireFormatError as error:
             self.not_whole.append(f"{stored.node}: a packet in {stored.queue}: {error}")
 
     def told(self) -> Iterator[str]:
-        """The same for people."""
+        """Yield lines about these files for people."""
         yield from (f"not whole: {line}" for line in self.not_whole)
         if self.not_here:
             verb = "is" if len(self.not_here) == 1 else "are"
@@ -105,10 +105,10 @@ class Unknown:
 
 
 def messages_in(place: Place, unknown: Unknown) -> Iterator[StoredMessage]:
-    """All messages of all stores in the folder, in the order of their queues.
+    """Yield all messages of all stores in the folder, queue by queue.
 
     Args:
-        unknown: is told what cannot be read.
+        unknown: records what cannot be read.
 
     Raises:
         StoreError: a store cannot be read at all.
@@ -127,10 +127,10 @@ def messages_in(place: Place, unknown: Unknown) -> Iterator[StoredMessage]:
 def failures_in(
     place: Place, unknown: Unknown, chosen: FailureFilter, history: str = ""
 ) -> Iterator[tuple[FailedMessage, ReceivedMessage]]:
-    """All that has failed and is meant, with the copy or the letter, in the order of their queues.
+    """Yield the chosen failures, with the copy or letter of each, queue by queue.
 
     Args:
-        unknown: is told what cannot be read.
+        unknown: records what cannot be read.
         history: the URL of the document history; empty for the file beside the stores.
 
     Raises:
@@ -150,13 +150,13 @@ def failures_in(
 
 
 def failed_in(place: Place, chosen: FailureFilter, history: str = "") -> tuple[list[FailedMessage], Unknown]:
-    """The same without the messages, and what cannot be read."""
+    """Return the chosen failures without their messages, and what cannot be read."""
     unknown = Unknown()
     return [failure for failure, _ in failures_in(place, unknown, chosen, history)], unknown
 
 
 class Letters:
-    """Dead letters in the history and logs. An unavailable history is reported, but is not an error."""
+    """Looks up dead letters in the history and logs. An unavailable history is reported, but is not an error."""
 
     def __init__(self, place: Place, history: str, unknown: Unknown) -> None:
         self._directory = place.directory
@@ -169,12 +169,12 @@ class Letters:
             unknown.not_whole.append(str(error))
 
     def close(self) -> None:
-        """Give the history back."""
+        """Close the history."""
         if self._history is not None:
             self._history.close()
 
     def known(self, letter: FailedMessage, message: ReceivedMessage) -> FailedMessage:
-        """The same, with when it failed, its attempts, and whether it is in doubt."""
+        """Return the letter with the time of its failure, its attempts, and whether it is in doubt."""
         known = Evidence(letter.queue, letter.key, [letter.id])
         end, called_as, life = self._looked((ENDS, letter.id), letter.called, (LIVES, letter.id))
         lived(known, letter.id, life)
@@ -210,7 +210,7 @@ class Letters:
 
     @cached_property
     def _logged(self) -> dict[str, datetime]:
-        """When messages became dead letters, as far as logs go back."""
+        """The times at which messages became dead letters, as far as logs go back."""
         lines = (step for path in logs_in(self._directory) for step in steps_in(path, (b'"dead-lettered"',)))
         return {step.message: datetime.fromisoformat(step.time) for step in lines}
 
@@ -219,14 +219,14 @@ class Letters:
 
 
 Answered = dict[str, Evidence]
-"""By the identifier of each message that was answered 200."""
+"""The evidence about each message that was answered 200, by identifier."""
 
 
 class Forgotten(NamedTuple):
     """Messages that a history has forgotten.
 
-    messages: how many that were accepted with an id.
-    last: when the last of them was, UTC.
+    messages: how many messages that were accepted with an id.
+    last: when the last of them changed, UTC.
     keep_days: how long ids are kept.
     """
 
@@ -244,7 +244,7 @@ class Audit:
     forgotten: Forgotten | None = None
 
     def counted(self) -> dict[End, list[str]]:
-        """The identifiers by their owners, all of `End` in its order."""
+        """Return the identifiers by owner, with every `End` in its order."""
         ends: dict[End, list[str]] = {end: [] for end in End}
         for message, known in self.answered.items():
             ends[end_of(known)].append(message)
@@ -254,17 +254,17 @@ class Audit:
 def audited(
     place: Place, history: str = "", logs: Iterable[Path] = (), subject: str = "", *, strictly: bool = True
 ) -> Audit:
-    """Read all there is of one system.
+    """Read everything about the messages of one system.
 
     Args:
         history: the URL of the document history; empty for the file beside the stores.
-        logs: beside those in the folder of the stores.
-        subject: an identifier or a producer's id of the messages that are meant, whoever sent them; empty for all that
-            were answered 200.
-        strictly: if not, a history that is not available is told about, and done without.
+        logs: logs besides those in the folder of the stores.
+        subject: an identifier or a producer's id, for messages of any sender; empty for all messages that were answered
+            200.
+        strictly: if False, an unavailable history is only reported.
 
     Raises:
-        UsageError, HistoryError, StoreError, OSError: something cannot be read.
+        UsageError, HistoryError, StoreError, OSError: a file or the history cannot be read.
     """
     paths = list(dict.fromkeys(path.resolve() for path in (*logs_in(place.directory), *logs)))
     url = places.history_there(place.directory, history)
@@ -280,7 +280,7 @@ def audited(
 
 
 class _Reader:
-    """Reads all there is of one system.
+    """Reads everything about the messages of one system.
 
     Args:
         history: None if there is none.
@@ -293,12 +293,12 @@ class _Reader:
         self._logs = logs
         self._answered: Answered = {}
         self._called: Answered = {}
-        """The same by each of its names."""
+        """The evidence about each message, by each of its identifiers."""
         self._named: dict[str, list[Evidence]] = defaultdict(list)
         """The same by identifier and by producer's id: what was sent once more has one of them in its envelope."""
 
     def read(self) -> Audit:
-        """All that is known about each message that was answered 200."""
+        """Return everything known about each message that was answered 200."""
         later: list[Step] | None = self._read_accepted()
         self._index()
         for _ in range(PASSES):
@@ -329,7 +329,7 @@ class _Reader:
                 self._named[name].append(known)
 
     def _choose(self) -> bool:
-        """Go on with those that are meant alone; whether they are such that no gateway has answered."""
+        """Keep only the requested messages; return whether these are messages that no gateway has accepted."""
         self._answered = {
             message: known
             for message, known in self._answered.items()
@@ -345,7 +345,7 @@ class _Reader:
         return is_new
 
     def _is_in_stores(self) -> bool:
-        """Whether stores may say more of those that are meant."""
+        """Whether the stores may tell more about the requested messages."""
         over = (End.RESOLVED, End.PROCESSED, End.RECEIVED)
         return not self._subject or any(end_of(known) not in over for known in self._answered.values())
 
@@ -358,7 +358,7 @@ class _Reader:
     # What was answered 200
 
     def _read_accepted(self) -> list[Step]:
-        """Also the lines by which messages have other names later."""
+        """Read the accepted messages; return the lines that give messages new identifiers later."""
         later = []
         for scope, key, record in self._accepted():
             if record.entry is Entry.COMPLETED:
@@ -385,11 +385,11 @@ class _Reader:
     # What became of it
 
     def _steps(self, words: Collection[bytes]) -> Iterator[Step]:
-        """The lines of all logs that have one of these words in them."""
+        """Yield the steps of all logs whose lines contain one of these words."""
         return (step for path in self._logs for step in steps_in(path, words))
 
     def _read_logs(self, later: list[Step] | None) -> None:
-        """What gateways, triggers, nodes and operators have written."""
+        """Read the logs of gateways, triggers, nodes and operators."""
         for known in self._answered.values():
             known.removals.clear()
         # By these a message has other names: they come first, in the order of time.
@@ -401,7 +401,7 @@ class _Reader:
             self._hear(step)
 
     def _follow(self, step: Step) -> None:
-        """What became of one that had failed."""
+        """Take a step about the fate of a failed message."""
         known = self._called.get(step.message)
         if known is None:
             return
@@ -417,7 +417,7 @@ class _Reader:
             self._called[again] = known
 
     def _may_be_of(self, copy: str, known: Evidence) -> bool:
-        """Whether a copy comes from the node whose trigger would make it: anybody can write such a one (`note_of`)."""
+        """Whether a copy comes from the node whose trigger would make it; others can forge copies (`note_of`)."""
         identifier, of_node = MessageId.parse(copy), self._place.topology.nodes.get(known.node)
         return copy in known.names or (
             identifier is not None and of_node is not None and identifier.manager == of_node.guid
@@ -446,7 +446,7 @@ class _Reader:
         return iter(()) if self._history is None else self._history.everything(scope, keys)
 
     def _accepted(self) -> Iterable[tuple[str, str, Record]]:
-        """What gateways have accepted. Of one message it is enough, unless it is called otherwise since."""
+        """Return the messages that gateways have accepted; only the requested one, unless it has new names since."""
         meant: list[tuple[str, str, Record]] = []
         if self._history is not None and self._subject:
             meant = [*self._history.everything(GATEWAY, about=self._subject)]
@@ -479,7 +479,7 @@ class _Reader:
                     one.copied, one.where = note.failure, f"{stored.node}\\{stored.queue}"
 
     def _confirm(self, message: ReceivedMessage) -> None:
-        """An acknowledgment that the gateway has not taken yet, or one for the sender that is on its way."""
+        """Take an acknowledgment that its gateway has not read yet, or that is on its way to the sender."""
         body = acknowledgment_in(message.record)
         of_final = MessageId(body.source_guid, body.message_id) if isinstance(body, FinalAckBody) else None
         name = str(of_final or message.correlation)
@@ -488,7 +488,7 @@ class _Reader:
             known.ends[name] = message.message_class
 
     def _hear(self, step: Step) -> None:
-        """What a gateway or a trigger has written, whose names have two words."""
+        """Take a step from the log of a gateway or trigger, whose names have two words."""
         name = step.message
         known = self._called.get(name)
         if known is None or (" " not in step.who and step.event not in ("accepted", "committed")):

@@ -28,18 +28,18 @@ from mqproto.simulator.edges.operators.failures import FailedMessage
 from mqproto.simulator.edges.operators.reading import Audit
 
 NAMED: Final = 20
-"""So many messages are named that nobody has."""
+"""How many of the messages that nobody has are named."""
 REASONS: Final = 10
-"""So many reasons are counted by name."""
+"""How many reasons are counted by name."""
 SHOWN: Final = 4_096
-"""Characters of a value that somebody else has written; --json has all."""
+"""The most characters shown of a value that others have written; --json has all."""
 
 
 # Audits
 
 
 def audit_as_json(audit: Audit, *, each: bool) -> dict[str, Any]:
-    """All of it for programs; every message, too, if that is asked for."""
+    """Return the audit for programs; with `each`, every message too."""
     ends, answered = audit.counted(), audit.answered
 
     def named(message: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def audit_as_json(audit: Audit, *, each: bool) -> dict[str, Any]:
 
 
 def known_as_json(message: str, known: Evidence) -> dict[str, Any]:
-    """Who has a message and what became of it, for programs."""
+    """Return the owner and the outcome of a message, for programs."""
     lives = lives_of(known)
     return {
         "message": message,
@@ -71,7 +71,7 @@ def known_as_json(message: str, known: Evidence) -> dict[str, Any]:
 
 
 def known_told(message: str, known: Evidence) -> Iterator[str]:
-    """The same for people; its lives before come last."""
+    """Yield the owner and the outcome of a message for people; its earlier lives come last."""
     end = end_of(known)
     if end is End.UNACCOUNTED and not known.promised:
         yield f"nobody has {message}: it was received, or it ended and no dead letter was asked for"
@@ -90,7 +90,7 @@ def _because(reason: str, life: Ended) -> str:
 
 
 def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator[str]:
-    """The same for people."""
+    """Yield the lines of the audit for people."""
     ends, answered = audit.counted(), audit.answered
     for message, known in answered.items() if each else ():
         yield from known_told(message, known)
@@ -120,7 +120,7 @@ def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator
 
 
 def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
-    """A line for each failure, by the queue that has it, and how many there are for each reason."""
+    """Yield a line for each failure, by the queue that has it, and the number of failures for each reason."""
     for where, run in groupby(failures, key=lambda failure: failure.place):
         there = list(run)
         yield f"{where}: {counted(len(there), 'message')}"
@@ -135,7 +135,7 @@ def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
 
 
 def failure_shown(failure: FailedMessage, message: ReceivedMessage) -> Iterator[str]:
-    """All that is known about one; the copy, or the letter."""
+    """Show everything known about a failure, and its copy or letter."""
     yield _line(failure)
     yield f"in {failure.place} as {failure.lies_as}"
     kind = Envelope.of(message.extension).content_type

@@ -1,4 +1,4 @@
-"""How a trigger reaches URLs: whom it trusts, and what it shows of itself."""
+"""How a trigger reaches URLs: the authorities that it trusts, and its own credentials."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from mqproto.simulator.edges.secretfile import read_secret
 from mqproto.simulator.node.tls.certificates import show
 
 OWN: Final = frozenset({"accept", "authorization", "cookie", "user-agent"})
-"""Of headers that no producer can have forwarded, those that a trigger may have of its own."""
+"""Headers that are never forwarded from a producer, but that a trigger may set itself."""
 OWN_LIMIT_CHARS: Final = 16_384
-"""Of all names and values together; servers refuse more."""
+"""The limit for all names and values together; servers refuse more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """The credentials for a URL.
 
-    forwarding: which headers of a message are given.
-    headers: of the trigger's own, by names in small letters; a message's do not take their place.
-    secrets: requests are signed with each of them.
-    trusted: certificates are checked by it; None for those that httpx trusts.
+    forwarding: the headers of a message that are passed on.
+    headers: the trigger's own, by names in lower case; a message's headers do not replace them.
+    secrets: each request is signed with each of them.
+    trusted: the TLS context that checks certificates; None for the authorities that httpx trusts.
     """
 
     forwarding: Forwarding = field(default_factory=Forwarding)
@@ -42,13 +42,13 @@ class Access:
 
 
 def own_headers(path: Path) -> dict[str, str]:
-    """Headers from a TOML file that nobody else may read.
+    """Return the headers in a TOML file that only its owner may read.
 
         Authorization = "Bearer 3f9c..."
         X-Api-Key = "..."
 
     Raises:
-        UsageError: it is not available, or it is not such a file; secrets are not in what is said about it.
+        UsageError: the file is not available, or not valid; no secret is in the text.
     """
     text = read_secret(path, "the headers")
     try:
@@ -73,15 +73,14 @@ def own_headers(path: Path) -> dict[str, str]:
 
 
 def trusting(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Whom to trust, and what to show to those who ask.
+    """Return the TLS context with trusted authorities and our certificate.
 
     Args:
-        ca: a PEM file of authorities, in place of all others; None for those of SSL_CERT_FILE or SSL_CERT_DIR, or
-            where these are not set, of certifi.
-        certificate, key: PEM files; None for none.
+        ca: a PEM file of authorities, instead of all others; None for those of SSL_CERT_FILE or SSL_CERT_DIR or, if
+        these are not set, of certifi. certificate, key: PEM files; None for none.
 
     Raises:
-        UsageError: a file is not available, is none, or others can read the key.
+        UsageError: a file is missing or invalid, or others can read the key.
     """
     if (certificate is None) != (key is None):
         raise UsageError("--certificate and --key belong together: type both")

@@ -1,14 +1,14 @@
-"""A circuit breaker: while a consumer fails again and again for one cause, its queue is held and probed.
+"""A circuit breaker: while a consumer fails repeatedly for one cause, its queue is held and probed.
 
     closed ──── `limit` failures in a row, one cause ────► open ──── the pause is over ────► half-open: one message
       ▲                                                     ▲                                is tried, the first
       │                                                     └──── it fails: a longer pause ─────────┤
-      └─────────────── the consumer answers, be it that it refuses the message ─────────────────────┘
+      └─────────────── the consumer answers, even if it refuses the message ─────────────────────┘
 
-A consumer that could not be connected to, or that says itself that it is not available, has seen nothing of the
-message: while the breaker is open that uses no attempt up, and so an outage gives up no message. After any other
-failure a probe is an attempt as any other, as the message itself may be what the consumer cannot digest: in the end
-that goes to the error queue, and the next one is tried.
+A consumer that could not be connected to, or that says itself that it is not available, has not seen the message. While
+the breaker is open, such a failure uses up no attempt, so an outage gives up no message. After any other failure, a
+probe counts as an attempt, because the message itself may be the cause: in the end it goes to the error queue, and the
+next one is tried.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.callee import RETRY_AFTER_LIMIT_S, Answer
 
 SPARED_LIMIT: Final = 500
-"""Messages whose attempts are counted less those that were none; one at a time is tried while the breaker is open."""
+"""The most messages with uncounted attempts; while the breaker is open, one message at a time is tried."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Why a queue is held.
 
-    since_s: when it was opened, in Unix time.
-    failures: how many there were in a row, probes counted.
+    since_s: when the breaker opened, in Unix time.
+    failures: how many successive failures there were, including probes.
     probe_s: when the next message is tried, in Unix time.
     """
 
@@ -52,7 +52,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 def kept(state: State) -> bytes:
-    """As the document history keeps it."""
+    """Return the state as the document history stores it."""
     return msgspec.json.encode(state) if state != State() else b""
 
 
@@ -67,8 +67,8 @@ def state_in(note: bytes) -> State:
 class BreakerPause(NamedTuple):
     """What a failure means while the breaker is open.
 
-    pause_s: how long nothing is tried.
-    is_spared: whether it was not an attempt of its message.
+    pause_s: how long to try nothing.
+    is_spared: whether it does not count as an attempt.
     """
 
     pause_s: float
@@ -79,10 +79,10 @@ class Breaker:
     """The breaker of one queue.
 
     Args:
-        limit: how many failures in a row, with one cause, open it; 0 for none that does.
-        retries: how long the pauses are: as those between the attempts of one message.
-        messages: how many messages must have failed where that may be due to them. One that fails alone is not to hold
-            up other groups.
+        limit: how many successive failures with one cause open it; 0 for a breaker that never opens.
+        retries: the lengths of pauses, the same as the delays between attempts of one message.
+        messages: how many messages must have failed if the messages may be the cause: a single one must not hold up
+            other groups.
     """
 
     def __init__(self, limit: int, retries: Retries, messages: int = 1) -> None:
@@ -98,7 +98,7 @@ class Breaker:
 
     @property
     def held(self) -> Held | None:
-        """Why the queue is held, if it is."""
+        """Return why the queue is held, if it is."""
         return self._held
 
     @property
@@ -107,7 +107,7 @@ class Breaker:
         return State(self._held, dict(self._spared))
 
     def restore(self, state: State, now_s: float, utc_s: float) -> float | None:
-        """Go on with what another has kept, or this one in another life; how long nothing is tried if it is open."""
+        """Continue from a stored state; return how long to try nothing if the breaker is open."""
         self._spared = dict(state.spared)
         held = state.held if self._limit else None
         if held is None:
@@ -120,19 +120,19 @@ class Breaker:
         return pause_s
 
     def spared(self, message: str) -> int:
-        """How many deliveries of a message were not attempts."""
+        """Return how many deliveries of a message do not count as attempts."""
         return self._spared.get(message, 0)
 
     def answered(self) -> None:
-        """The consumer works."""
+        """Note that the consumer answered: the breaker closes."""
         self._held, self._cause, self._failures = None, "", 0
         self._failed.clear()
 
     def failed(self, message: str, answer: Answer, now_s: float, utc_s: float) -> BreakerPause | None:
-        """An attempt failed for now. What to do about it if the breaker is open, or opens.
+        """Note that an attempt failed for now. Return the pause if the breaker is open, or opens.
 
         Args:
-            now_s: on a clock that nobody sets.
+            now_s: the time on a monotonic clock.
             utc_s: the same in Unix time, for people.
         """
         if self._held is None or now_s >= self._probe_s:
@@ -155,7 +155,7 @@ class Breaker:
         return BreakerPause(round(self._probe_s - now_s, 3), answer.is_unseen)
 
     def settled(self, message: str) -> None:
-        """A message has left the queue."""
+        """Note that a message has left the queue."""
         self._spared.pop(message, None)
 
     def _count(self, message: str, answer: Answer) -> None:

@@ -1,7 +1,7 @@
 """The consumers of a trigger: an HTTP endpoint or a Python function, and the meaning of its answers.
 
 "Message Consumer Rules" of "Transactions in OSB. Reliable Messaging" knows three answers: the message was received; it
-will never be accepted; and anything else, after which nobody knows and it has to be delivered again.
+will never be accepted; and anything else, which leaves the outcome open, so the message has to be delivered again.
 
 | the consumer's answer | is |
 |---|---|
@@ -11,15 +11,15 @@ will never be accepted; and anything else, after which nobody knows and it has t
 | no connection, one that breaks, no answer in time, an answer that cannot be read | a system error |
 | a function returns; raises BusinessError; raises anything else, or takes too long | the same three |
 
-After a system error it is called again. A message that becomes a dead letter before that is in doubt if one of its
-calls had no answer, or a proxy's that had none (502, 504). Any other answer, 500 too, says that it was not taken.
+After a system error the consumer is called again. A message that becomes a dead letter before that is in doubt if one
+of its calls had no answer, or only a proxy's (502, 504). Any other answer, 500 too, means that it was not taken.
 
-A service code is what the field `code` of a JSON object says, or `error_field`: a text that is not empty, or a number
-that is not 0. A proxy's 404 has none, so a message is not given up because somebody has misspelt an address.
+A service code is the value of the field `code` of a JSON object, or of `error_field`: a text that is not empty, or a
+number that is not 0. A proxy's 404 has none, so a message is not given up because somebody has misspelt an address.
 
 A problem is a JSON object in an answer whose Content-Type is application/problem+json ([RFC 9457]). Frameworks make
-problems of their own where an address, a method or a token is wrong. These say no more than the status, and nothing of
-the message: 401, 403, 404, 405 and 407 with a problem whose type is about:blank, or the section of the RFC that has the
+their own problems if an address, a method or a token is wrong. These say no more than the status, and nothing about the
+message: 401, 403, 404, 405 and 407 with a problem whose type is about:blank, or the section of the RFC that has the
 status, are system errors.
 """
 
@@ -60,30 +60,30 @@ from mqproto.simulator.edges.trigger.signing import signed
 from mqproto.simulator.node.tls.wire import explained
 
 REASON_LIMIT: Final = 300
-"""Characters of what an answer says that are kept."""
+"""How many characters of an answer's text to keep."""
 RETRY_AFTER_LIMIT_S: Final = 3_600.0
-"""Nobody keeps us away for longer at a time."""
+"""The longest wait that a consumer may ask for."""
 TEMPORARY: Final = frozenset({408, 425, 429})
-"""Of 400 to 499: Request Timeout, Too Early, Too Many Requests."""
+"""The temporary errors of 400 to 499: Request Timeout, Too Early, Too Many Requests."""
 NOT_THERE: Final = "it cannot be connected to"
 BROKEN: Final = "the connection broke"
 PROBLEM_JSON: Final = "application/problem+json"
 UNAVAILABLE: Final = frozenset({429, 503})
-"""Too Many Requests, Service Unavailable: said whatever the message is."""
+"""Too Many Requests, Service Unavailable: these answers do not depend on the message."""
 OF_PROXIES: Final = frozenset({502, 504})
-"""Bad Gateway, Gateway Timeout: a proxy has no answer that it could give.  [RFC 9110] 15.6.3, 15.6.5"""
+"""Bad Gateway, Gateway Timeout: a proxy got no answer to pass on.  [RFC 9110] 15.6.3, 15.6.5"""
 OF_REQUESTS: Final = frozenset({401, 403, 404, 405, 407})
-"""What is wrong with the request and not with the message, unless a problem says more than the status."""
+"""Errors of the request and not of the message, unless a problem says more than the status."""
 STATUS_ALONE: Final = re.compile(
     r"about:blank|https?://(tools\.ietf\.org/html|www\.rfc-editor\.org/rfc)/rfc(7231|7235|9110)\b.*"
 )
 """Types of problems that say no more than the status does: the one that RFC 9457 has for it, and those of ASP.NET."""
 SPARE_THREADS: Final = 8
-"""Calls of a function that took too long may still run; beyond this number, none is begun until one of them ends."""
+"""Calls of a function that took too long may still run; beyond this number, no call begins until one of them ends."""
 
 
 class BusinessError(Exception):
-    """A consumer's function raises it for a message that it will never accept.
+    """Raise this in a consumer's function for a message that it will never accept.
 
     Args:
         code: a stable word, the service's own.
@@ -101,21 +101,21 @@ class Call:
     r"""The call of a consumer about a message.
 
     message: its identifier, `GUID\ordinal`.
-    key: its name in the document history, and for the consumer's own: the producer's id of it, else its identifier.
-    delivery_count: how often it has been delivered, this time counted; -1 if that is not known.
-    content_type: as the producer said; empty if it did not.
-    forwarded: its headers that travel with the message, by names in small letters; whoever sent it wrote them.
+    key: its name in the document history, also for the consumer's own use: the producer's id, else its identifier.
+    delivery_count: how often it has been delivered, including this time; -1 if unknown.
+    content_type: as the producer declared it; empty if it did not.
+    forwarded: the headers that travel with the message, by names in lower case; its sender may have written anything.
     correlation_id: 20 bytes, zeros for none.
-    body_type, application_tag, priority, acknowledgments: as of a `Draft`.
-    extension: empty if all that is there is the producer's content type and id.
+    body_type, application_tag, priority, acknowledgments: as in a `Draft`.
+    extension: empty if it is only our envelope.
     response_queue, admin_queue: format names; empty for none.
-    sender_id: the SID that it names as its sender's; empty for none. A signature proves it, and nothing else does.
-    cipher: what its body was encrypted with on its way; empty if it came in clear.
-    signature, signed_by: the kind and hash of the signature that was verified, and the SHA-256 of the certificate that
-        has verified it; empty if there was none.
+    sender_id: the SID that it claims for its sender; empty for none. Only a signature proves it.
+    cipher: the cipher of its body on its way; empty if it came in clear.
+    signature, signed_by: the kind and hash of the verified signature, and the SHA-256 of the certificate that verified
+    it; empty if there was none.
     epoch: goes up whenever another trigger takes over the queue, so that a call of one before is known; 0 for none.
-    packet: all of it, as `mqproto.simulator.client.ReceivedMessage` reads it.
-    origin: as its envelope has it.
+    packet: the whole packet, as `mqproto.simulator.client.ReceivedMessage` reads it.
+    origin: the origin in its envelope.
     """
 
     message: str
@@ -177,7 +177,7 @@ class Call:
         return said | headers_of(options)
 
     def as_json(self) -> bytes:
-        """What `mqproto receive --json` says about it, and of what its body says."""
+        """Return the JSON of `mqproto receive --json` for the message, with its decoded body."""
         said = message_as_json(ReceivedMessage(self.packet, self.delivery_count))
         if not self.admin_queue:
             # Else it may be a gateway's.
@@ -191,11 +191,11 @@ class Answer(NamedTuple):
     """How a call ended.
 
     attempt: a business error is FAILED_FOR_GOOD, a system error FAILED_FOR_NOW.
-    reason: one line; of a business error it begins with the service code.
-    retry_after_s: the consumer does not want to be asked again before.
-    cause: of a system error, the same for all that fail alike.
-    is_unseen: whether the consumer has seen nothing of the message, so that it is not what failed.
-    is_in_doubt: whether it may have processed it, and nobody knows.
+    reason: one line; for a business error it begins with the service code.
+    retry_after_s: the least time until the next attempt, as the consumer asks.
+    cause: for a system error, a word that equal failures share.
+    is_unseen: whether the consumer has not seen the message, so the message is not the cause.
+    is_in_doubt: whether it is unknown if the consumer has processed the message.
     """
 
     attempt: Attempt
@@ -213,7 +213,7 @@ class Callee(Protocol):
     """A consumer."""
 
     async def call(self, call: Call) -> Answer:
-        """Have it process a message. The caller limits the time."""
+        """Let the consumer process a message. The caller limits the time."""
         ...
 
 
@@ -225,13 +225,13 @@ def system_error(
     is_unseen: bool = False,
     is_in_doubt: bool = False,
 ) -> Answer:
-    """The consumer may have received the message, or not. Where there is no other word for its cause, that is it."""
+    """Return a system error: the consumer may have received the message. By default the reason is also the cause."""
     reason = one_line(reason)
     return Answer(Attempt.FAILED_FOR_NOW, reason, retry_after_s, cause or reason, is_unseen, is_in_doubt)
 
 
 def one_line(text: str) -> str:
-    """As it may be in a log, whatever it is."""
+    """Return any text as one line that is safe in a log."""
     line = "".join(char if char.isprintable() else " " for char in text)
     line = " ".join(line.split())
     return line if len(line) <= REASON_LIMIT else f"{line[: REASON_LIMIT - 3]}..."
@@ -246,7 +246,7 @@ ALWAYS: Final = {
     "accept-encoding": ("Accept-Encoding", "identity"),
     "connection": ("Connection", "keep-alive"),
 }
-"""Headers by their names in small letters, unless a message or an operator says otherwise."""
+"""Default headers, by names in lower case; a message or an operator may replace them."""
 
 
 class HttpEndpoint:
@@ -259,10 +259,10 @@ class HttpEndpoint:
         self._as_json = as_json
 
     async def post(self, call: Call) -> Response:
-        """Post it once; nothing is repeated.
+        """Post a call once, without repeating it.
 
         Raises:
-            HttpError: no connection, or no answer that can be read.
+            HttpError: there is no connection, or no readable answer.
         """
         content = call.body
         headers = {
@@ -284,7 +284,7 @@ async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Ma
     proxies is not asked.
 
     Raises:
-        HttpError: no connection, or no answer that can be read.
+        HttpError: there is no connection, or no readable answer.
     """
     said = ALWAYS | {name.lower(): (name, value) for name, value in (basic(url) | dict(headers)).items()}
     return await client.post(url, content, dict(said.values()))
@@ -294,14 +294,14 @@ async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Ma
 async def endpoint(
     url: str, access: Access | None = None, *, as_json: bool = False
 ) -> AsyncIterator[HttpEndpoint]:
-    """The endpoint of a URL.
+    """Return the endpoint of a URL.
 
     Args:
-        access: how it is reached, and what it is shown.
-        as_json: whether what is posted is `Call.as_json` and not the body.
+        access: its TLS context, headers and secrets.
+        as_json: whether to post `Call.as_json` instead of the body.
 
     Raises:
-        UsageError: it is not a URL of HTTP.
+        UsageError: the text is not a URL of HTTP.
     """
     parsed = url_of_http(url)
     access = access or Access()
@@ -310,10 +310,10 @@ async def endpoint(
 
 
 def url_of_http(url: str) -> httpx.URL:
-    """A URL that can be posted to.
+    """Return a URL that can be posted to.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not such a URL.
     """
     try:
         parsed = httpx.URL(url)
@@ -328,7 +328,7 @@ class HttpCallee:
     """A consumer behind HTTP.
 
     Args:
-        error_field: a field of an answer's JSON that has a service code, with whatever status; empty for none.
+        error_field: a field of an answer's JSON that has a service code, with any status; empty for none.
     """
 
     def __init__(self, endpoint: HttpEndpoint, error_field: str = "") -> None:
@@ -336,7 +336,7 @@ class HttpCallee:
         self._error_field = error_field
 
     async def call(self, call: Call) -> Answer:
-        """Post it."""
+        """Post the message; return the meaning of the response."""
         try:
             response = await self._endpoint.post(call)
         except HttpError as error:
@@ -347,7 +347,7 @@ class HttpCallee:
 
 
 def meaning(response: Response, error_field: str = "") -> Answer:
-    """The table of this module, for an answer that came."""
+    """Return the meaning of a response by the table of this module."""
     status = response.status
     if 200 <= status < 300:
         if not error_field:
@@ -398,7 +398,7 @@ def _problem(response: Response) -> Answer | None:
 
 
 def object_in(response: Response) -> dict[str, Any] | None:
-    """The JSON object that an answer has."""
+    """Return the JSON object in a response; None if there is none."""
     try:
         answer = json.loads(response.body or b"")
     except (ValueError, RecursionError):
@@ -407,7 +407,7 @@ def object_in(response: Response) -> dict[str, Any] | None:
 
 
 def retry_after_s(value: str) -> float:
-    """What a header Retry-After asks for, in seconds or as a date; none if it cannot be read.  [RFC 9110] 10.2.3"""
+    """Return the wait in a Retry-After header, in seconds or as a date; 0 if it cannot be read.  [RFC 9110] 10.2.3"""
     try:
         if value.isascii() and value.isdigit():
             seconds = float(value[:10])
@@ -425,7 +425,7 @@ def in_words(error: HttpError) -> str:
 
 
 def _of_tls(error: BaseException) -> str:
-    """What TLS said, if that is behind it."""
+    """Return the TLS error behind an error; empty if there is none."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
@@ -440,10 +440,10 @@ def _of_tls(error: BaseException) -> str:
 class PythonCallee:
     """A consumer that is a function, of a Call: a coroutine function of trio, or one that runs in a thread.
 
-    A thread cannot be ended from outside: a function that took too long runs on, and its result is dropped.
+    A thread cannot be ended from outside: a function that takes too long continues, and its result is dropped.
 
     Args:
-        parallel: how many calls are to run at once.
+        parallel: how many calls may run at once.
     """
 
     def __init__(self, function: Callable[[Call], Any], parallel: int = 1) -> None:
@@ -451,7 +451,7 @@ class PythonCallee:
         self._limiter = trio.CapacityLimiter(parallel + SPARE_THREADS)
 
     async def call(self, call: Call) -> Answer:
-        """Call it."""
+        """Call the function; return the meaning of its result."""
         try:
             await called(self._function, call, self._limiter)
         except BusinessError as error:
@@ -463,7 +463,7 @@ class PythonCallee:
 
 
 async def called(function: Callable[[Call], Any], call: Call, limiter: trio.CapacityLimiter) -> Any:
-    """What a function returns, of either kind."""
+    """Call a function of either kind; return its result."""
     if inspect.iscoroutinefunction(function):
         return await function(call)
     return await trio.to_thread.run_sync(function, call, abandon_on_cancel=True, limiter=limiter)

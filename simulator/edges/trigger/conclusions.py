@@ -1,4 +1,4 @@
-"""What follows from how a delivery ended: a copy, a count, a line of the log and of the screen, a hold on the queue."""
+"""Carries out the outcome of a delivery: a copy, a count, a line in the log and on the screen, a hold on the queue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RollBackError(Exception):
 
 
 class Brake:
-    """Holds a queue while its breaker is open, and says so once."""
+    """Holds a queue while its breaker is open, and reports this once."""
 
     def __init__(self, breaker: Breaker, schedule: Schedule[MessageId], log: FilteringBoundLogger) -> None:
         self.breaker = breaker
@@ -34,13 +34,13 @@ class Brake:
         self._is_on_hold = False
 
     def restore(self, note: bytes) -> None:
-        """Go on with what was kept."""
+        """Continue from a stored note."""
         pause_s = self.breaker.restore(state_in(note), trio.current_time(), time.time())
         if pause_s is not None:
             self._hold(pause_s)
 
     def heed(self, ending: Ending) -> bytes:
-        """Hold the queue, or go on. Return what is to be kept for those who come after."""
+        """Hold the queue, or release it. Return the note to keep for later leaders."""
         held, was_held = self.breaker.held, self._is_on_hold
         self._is_on_hold = held is not None
         if held is None:
@@ -54,7 +54,7 @@ class Brake:
         return kept(self.breaker.state)
 
     def _hold(self, pause_s: float, *, is_news: bool = True) -> None:
-        """Nothing is tried for so long."""
+        """Hold the queue for this long."""
         held = self.breaker.held
         assert held is not None
         self._is_on_hold = True
@@ -70,9 +70,9 @@ class Brake:
 
 
 class Conclusions:
-    """Has a message end as was decided, and tells how it did.
+    """Carries out the decisions about messages, and reports their outcomes.
 
-    endings: how deliveries ended.
+    endings: the number of deliveries by outcome.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class Conclusions:
         self._failures = FirstFailures(place, say)
 
     def copy_to(self, ending: Ending) -> str:
-        """The queue that gets a copy; empty for none."""
+        """Return the queue that gets a copy; empty for none."""
         error_queue = self._policy.error_queue
         return self._policy.in_doubt_queue or error_queue if ending.failure == IN_DOUBT else error_queue
 
     def carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
-        """Have the transaction end so.
+        """End the transaction as decided.
 
         Raises:
-            RollBackError, Reject: it is not to commit.
+            RollBackError, Reject: the transaction must not commit.
         """
         if ending.waypoint in (TriggerEvent.ROLLED_BACK, TriggerEvent.UNSETTLED):
             raise RollBackError
@@ -112,19 +112,19 @@ class Conclusions:
         taken.send(queue, copy_for(message, note))
 
     def broken(self, message: str, ending: Ending, next_try_s: float, *, on_screen: bool) -> None:
-        """What was decided was not carried out; `ending` says what became of it instead."""
+        """Note that a decision was not carried out; `ending` is the outcome instead."""
         self.endings[ending.waypoint] += 1
         self._log_of(message, ending).warning(ending.waypoint, reason=ending.reason, next_try_s=next_try_s)
         if on_screen:
             self._failures.retried(message, ending.reason, next_try_s)
 
     def fenced(self, message: str, ending: Ending) -> None:
-        """Another has taken over meanwhile."""
+        """Note that another trigger has taken over meanwhile."""
         self.endings[ending.waypoint] += 1
         self._log_of(message, ending).warning(ending.waypoint, reason=ending.reason)
 
     def rolled_back(self, message: str, ending: Ending, *, on_screen: bool) -> float:
-        """A message is attempted again. Return after how many seconds."""
+        """Note that a message will be attempted again. Return after how many seconds."""
         self.endings[ending.waypoint] += 1
         delay_s = self._policy.retries.delay_s(ending.attempt, message)
         delay_s = round(max(delay_s, ending.retry_after_s), 3) if ending.pause_s is None else ending.pause_s
@@ -134,7 +134,7 @@ class Conclusions:
         return delay_s
 
     def settled(self, message: str, ending: Ending) -> None:
-        """A message has left the queue for good."""
+        """Note that a message has left the queue for good."""
         self.endings[ending.waypoint] += 1
         log, facts = self._log_of(message, ending), {"reason": ending.reason} if ending.reason else {}
         if not ending.failure:

@@ -1,8 +1,8 @@
 """The three steps of mqproto/edge/exactlyonce.py, carried out for the messages of one queue.
 
-The order of things is the promise: a message is STARTED on disk before its consumer is called, and the history has what
-came of it before it leaves its queue. Whatever dies in between, it is not processed a second time unless somebody who
-was asked says so.
+The promise is in the order: a message is STARTED on disk before its consumer is called, and the history has its outcome
+before it leaves its queue. If a program dies in between, the message is not processed again unless a resolver or an
+operator says so.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ REMEMBERED_LIMIT: Final = 10_000
 
 
 def scope_of(queue: str) -> str:
-    """Where the document history has what triggers do with a queue."""
+    """Return the scope of triggers' documents about a queue in the document history."""
     return f"trigger/{queue}"
 
 
 class Found(NamedTuple):
     """The state of a message for its trigger.
 
-    verdict: None if the resolver is to be asked.
-    attempt: the number of this one: the delivery count, or if that is not known what the history and our memory say,
-        whichever has seen more.
+    verdict: None if the resolver has to be asked.
+    attempt: the number of this attempt: the delivery count or, if that is unknown, the higher count of the history and
+        our memory.
     reason: why it is not new, in one line.
-    doubt: of a new one that may have been processed all the same, as a call had no answer: why nobody knows.
+    doubt: for a new message that may still have been processed, because a call had no answer: why this is unknown.
     """
 
     verdict: Verdict | None
@@ -46,14 +46,14 @@ class Found(NamedTuple):
 
 
 class Detection:
-    """Tells which messages of a queue are new.
+    """Decides which messages of a queue are new.
 
     Args:
         queue: names it in the history.
-        owner: who processes them, under a name that outlives this process.
-        history: None if none is used.
-        resolver: None if there is none.
-        enabled: otherwise each message is new whenever it is delivered, and may be processed more than once.
+        owner: the name of this trigger, which outlives its process.
+        history: the document history; None if none is used.
+        resolver: the document resolver; None if there is none.
+        enabled: if False, each delivery counts as new, and a message may be processed more than once.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Detection:
         self.resolver = resolver
         self.queue = queue
         self.epoch = 0
-        """Of the leader as which all is written; 0 for none."""
+        """The epoch of the leader that writes; 0 for none."""
         self._scope = scope_of(queue)
         self._owner = owner
         self._history = history
@@ -82,7 +82,7 @@ class Detection:
         self._catching_up = trio.Lock()
 
     def lead(self, epoch: int) -> None:
-        """Write everything with this epoch from now on, and ignore what others have left open."""
+        """Write everything with this epoch from now on, and forget unwritten outcomes of earlier epochs."""
         if epoch != self.epoch:
             self._unrecorded.clear()
             self._deliveries.clear()
@@ -103,21 +103,21 @@ class Detection:
         """Whether a gateway with the same history has acknowledgments come to the queue of this format name.
 
         Raises:
-            HistoryError: the history cannot be asked.
+            HistoryError: the history is not available.
         """
         if self._history is None or not queue.startswith("PRIVATE="):
             return False
         return (await self._history.look(OWN_QUEUES, queue)).entry is Entry.STARTED
 
     async def judge(self, call: Call, *, patient: bool = False) -> Found:
-        """Steps 1 and 2. If a history is used and has nothing of the message, it is STARTED there from now on.
+        """Steps 1 and 2. If a history is used and does not have the message, it is STARTED there from now on.
 
         Args:
-            patient: that may share the flush of others.
+            patient: whether the call may wait to share a flush with others.
 
         Raises:
-            HistoryError: the history cannot be asked.
-            FencedError: another has taken over.
+            HistoryError: the history is not available.
+            FencedError: another trigger has taken over.
         """
         seen = self._deliveries.pop(call.message, 0) + 1
         self._deliveries[call.message] = seen
@@ -149,21 +149,21 @@ class Detection:
 
     @property
     def is_kept(self) -> bool:
-        """Whether a history has what became of each message."""
+        """Whether a history keeps the outcome of each message."""
         return self._history is not None
 
     async def record(self, key: str, attempt: Attempt, outcome: str = "", *, patient: bool = False) -> None:
-        """The history is to know how the processing of a message ended.
+        """Record in the history how the processing of a message ended.
 
-        If it cannot be written now it is written before anything else is asked of it, and what became of the message
-        need not wait for that: until then it is STARTED there.
+        If the history cannot be written now, this is written before any other call to it. The message need not wait for
+        that: until then it is STARTED there.
 
         Args:
-            outcome: why it failed for good; or for now, and nobody knows whether it was processed.
-            patient: it may share the flush of the message that is begun next.
+            outcome: why it failed for good; or why it failed for now with an unknown result.
+            patient: whether the call may share the flush of the next message's begin.
 
         Raises:
-            FencedError: another has taken over: to that one it is STARTED, and in doubt.
+            FencedError: another trigger has taken over: for it the message is STARTED, and in doubt.
         """
         if self._history is None:
             return
@@ -178,11 +178,11 @@ class Detection:
                 raise
 
     async def catch_up(self) -> None:
-        """Write what the history does not know yet.
+        """Write the outcomes that the history lacks.
 
         Raises:
-            HistoryError: it cannot be written.
-            FencedError: another has taken over.
+            HistoryError: the history cannot be written.
+            FencedError: another trigger has taken over.
         """
         if self._history is None or not self._unrecorded:
             return
@@ -194,10 +194,10 @@ class Detection:
                 del self._unrecorded[key]
 
     async def is_back(self) -> bool:
-        """Whether the history can be asked, and knows what we know.
+        """Whether the history is available and has all our outcomes.
 
         Raises:
-            FencedError: another has taken over.
+            FencedError: another trigger has taken over.
         """
         if self._history is None:
             return True
@@ -209,7 +209,7 @@ class Detection:
         return True
 
     def settled(self, message: str) -> None:
-        """The message of this identifier has left its queue."""
+        """Note that the message with this identifier has left its queue."""
         self._deliveries.pop(message, None)
 
 

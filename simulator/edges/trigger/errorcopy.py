@@ -1,6 +1,6 @@
-"""What the error queue gets: a copy of the message, and why it is there.
+"""Makes copies for the error queue: the message, and the reason why it is there.
 
-    body, label, body type, application tag, response queue, SID    as they were
+    body, label, body type, application tag, response queue, SID    unchanged
     correlation id    the message's identifier, 20 bytes
     extension         JSON: the message's envelope, and beside it `failure`, `reason`, `attempts`, `message`, `queue`,
                       `correlation`, `admin_queue`, `acknowledgments`
@@ -58,7 +58,7 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
 
 
 def _like(message: ReceivedMessage) -> Draft:
-    """What a copy and its message have in common."""
+    """Return a draft with the properties that a copy shares with its message."""
     level, algorithm = privacy(message.cipher, encrypts=bool(message.cipher))
     return Draft(
         body=message.body,
@@ -73,12 +73,12 @@ def _like(message: ReceivedMessage) -> Draft:
 
 
 def original_of(copy: ReceivedMessage) -> Draft:
-    """The message that a copy is of, to be sent where it was once more; if that fails, there is a dead letter.
+    """Return the original of a copy, to be sent to its queue again; if that fails, there is a dead letter.
 
-    It has the id that its producer gave it, or else the identifier that it had: its trigger knows it by that.
+    It has its producer's id or, without one, its old identifier as id: its trigger recognizes it by that.
 
     Raises:
-        UsageError: it is not such a copy.
+        UsageError: the message is not such a copy.
     """
     note = FailureNote.of(copy.extension)
     if note is None:

@@ -28,13 +28,13 @@ from mqproto.simulator.edges.trigger.detection import Detection, Found
 from mqproto.simulator.edges.trigger.resolver import Resolution
 
 FAILURES: Final = {Attempt.FAILED_FOR_GOOD: BUSINESS_ERROR, Attempt.FAILED_FOR_NOW: "system error"}
-"""What the span of an attempt says about it."""
+"""The error type in the span of an attempt."""
 
 T = TypeVar("T")
 
 
 class TriggerEvent(StrEnum):
-    """What the log says about a message, once it has happened."""
+    """The log's words for the events of a message."""
 
     ATTEMPTED = "attempted"
     COMMITTED = "committed"
@@ -49,10 +49,10 @@ class TriggerEvent(StrEnum):
 class Ending(NamedTuple):
     """The outcome of a delivered message.
 
-    waypoint: what is logged of it in the end.
-    failure: why a copy goes to the error queue or the in-doubt queue; empty if none does.
-    retry_after_s: of a message that is rolled back, not to be attempted before.
-    pause_s: the same for the whole queue, which its breaker holds; None if it does not.
+    waypoint: the last event that is logged for it.
+    failure: why a copy goes to the error queue or the in-doubt queue; empty if there is no copy.
+    retry_after_s: for a message that is rolled back, the least time until the next attempt.
+    pause_s: the same for the whole queue, if its breaker holds it; otherwise None.
     """
 
     waypoint: TriggerEvent
@@ -64,16 +64,16 @@ class Ending(NamedTuple):
 
 
 class TriggerJudge:
-    """Decides what becomes of each message of a queue, and calls the consumer for those that are new.
+    """Decides the outcome of each message of a queue, and calls the consumer for new ones.
 
     Args:
         consumer: whom to call.
-        breaker: is told how the consumer does.
-        confirm: sees that nobody has taken over, right before a consumer is called.
+        breaker: is told about the consumer's successes and failures.
+        confirm: checks, right before a call, that no other trigger has taken over.
         limit: how often a message may be delivered.
         timeout_s: how long a consumer or resolver may take to answer.
         log: gets a line for each attempt.
-        traces: has a span for each, if somebody has asked for them.
+        traces: makes a span for each attempt, if traces are requested.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class TriggerJudge:
         self.history_is_away = False
         """Whether no message can be judged until `history_is_back`."""
         self.is_fenced = False
-        """Whether another has taken over: nothing is judged any more, until `lead`."""
+        """Whether another trigger has taken over: nothing is judged until `lead`."""
         self.answers = dict.fromkeys(Attempt, 0)
         self.answered = Durations()
-        """How long the consumer took to answer; what has not is there with its limit."""
+        """How long the consumer took to answer; a timeout counts with its limit."""
         self._consumer = consumer
         self._detection = detection
         self._breaker = breaker
@@ -110,7 +110,7 @@ class TriggerJudge:
         return self._stop_s < inf
 
     def stop_at(self, stop_s: float) -> None:
-        """Until when the callee or the resolver may answer."""
+        """Set the time until which the consumer or the resolver may answer."""
         self._stop_s = stop_s
         for scope in self._calls:
             scope.deadline = min(scope.deadline, stop_s)
@@ -127,7 +127,7 @@ class TriggerJudge:
             scope.cancel()
 
     async def history_is_back(self) -> bool:
-        """Ask the document history once more."""
+        """Try the document history again; return whether it is available."""
         try:
             self.history_is_away = not await self._detection.is_back()
         except FencedError:
@@ -135,7 +135,7 @@ class TriggerJudge:
         return not self.history_is_away
 
     def settled(self, message: str) -> None:
-        """The message of this identifier has left its queue."""
+        """Note that the message with this identifier has left its queue."""
         self._detection.settled(message)
         self._breaker.settled(message)
 
@@ -145,9 +145,9 @@ class TriggerJudge:
         """Decide about a message, and call its consumer if it is new.
 
         Args:
-            decided: is called when its consumer has processed it, before that is in the history. Whatever is begun
-                there from then on is begun in the same transaction, or later.
-            patient: others are attempted as well, and may share its flush.
+            decided: called when its consumer has processed it, before that is in the history. Later messages begin
+                there in the same transaction, or after it.
+            patient: whether other messages are attempted too, and may share its flush.
         """
         call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):
@@ -191,10 +191,10 @@ class TriggerJudge:
         return Ending(TriggerEvent.IN_DOUBT, attempt, reason, IN_DOUBT)
 
     async def _attempt(self, call: Call, attempt: int, doubt: str, decided: Callable[[], None]) -> Ending:
-        """Call the consumer once. What came of it is in the history before the message leaves its queue.
+        """Call the consumer once. The history has the outcome before the message leaves its queue.
 
         Args:
-            doubt: as of `Found`.
+            doubt: as in `Found`.
         """
         try:
             await self._confirm()
@@ -262,7 +262,7 @@ class TriggerJudge:
         return found or Resolution(None, f"the resolver: {self._no_answer().reason}")
 
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """What somebody answers, or None if that takes too long."""
+        """Return the answer of a consumer or resolver; None if it takes too long."""
         deadline_s = min(trio.current_time() + self._timeout_s, self._stop_s)
         with trio.CancelScope(deadline=deadline_s) as scope:
             self._calls.add(scope)
@@ -279,7 +279,7 @@ class TriggerJudge:
 
 
 def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
-    """What a consumer is told about a message, by the leader of an epoch."""
+    """Return the call for a message, from the leader of an epoch."""
     envelope = Envelope.of(message.extension)
     return Call(
         message=str(message.id),

@@ -1,17 +1,16 @@
 """One trigger of several delivers from a queue; the others stand by, and one of them takes over when it is lost.
 
-The document history has who leads (simulator/edges/history/leaders.py). A leader raises its beat three times in a
-lease; one that stands by takes over what has not moved for a lease, and at once what is certainly over:
+The document history names the leader (simulator/edges/history/leaders.py). A leader raises its beat three times in a
+lease. A standby takes over when the beat has not moved for a lease, or at once if the leader has certainly ended:
 
     resigned, or its process is gone: its lock is free      at once
     stopped, or cut off from the history                    a lease later
     comes back after that                                   it is fenced: writes nothing, calls nobody, stands by
 
-Its epoch goes with all that it does: with what it writes into the history; with what it receives from the node, which
-takes back what those of earlier epochs hold, so that the first message is the first again; and to the consumer
-(MQ-Epoch), who may refuse what comes late. What an earlier one was in the middle of is in doubt to the next.
-
-Without a history nobody leads, and each trigger takes what the others have not.
+A leader sends its epoch with all its actions: with writes to the history; with receives from the node, which takes back
+the messages of earlier epochs, so the order is restored; and to the consumer (MQ-Epoch), which may refuse late calls.
+Messages that an earlier leader was processing are in doubt to the next. Without a history there is no leader, and each
+trigger takes messages that the others have not.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ if TYPE_CHECKING:
 
 LEASE_S: Final = 10.0
 BEATS: Final = 3
-"""In a lease."""
+"""The number of beats in a lease."""
 LOCK_S: Final = 2.0
-"""How long somebody who looks may keep a lock from its owner, at most."""
+"""The longest time for which a program that checks a lock may keep it from its owner."""
 TICKET_BITS: Final = 62
 
 
 class Leadership:
-    """The part that one trigger has in it.
+    """One trigger's part in the choice of a leader.
 
     Args:
-        history: None for none, and then this one leads at once, with the epoch 0, and for ever.
+        history: the document history; None for none: then this trigger leads at once and for ever, with epoch 0.
         scope: names the queue in the history.
-        name: this trigger's; no two that run have the same.
-        lease_s: how long a leader that says nothing is waited for.
-        is_gone: whether the process of the trigger with this name has ended for certain.
+        name: this trigger's name; no two running triggers have the same.
+        lease_s: how long to wait for a silent leader.
+        is_gone: returns whether the process of the trigger with this name has certainly ended.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Leadership:
     ) -> None:
         self.epoch = 0
         self.note = b""
-        """What this one, or those before it, have kept."""
+        """The note that this leader or an earlier one has stored."""
         self._is_refused = False
         self._history = history
         self._scope = scope
@@ -75,10 +74,10 @@ class Leadership:
         self._seen_s = 0.0
 
     async def begin(self, log: FilteringBoundLogger, on_standby: Callable[[], None]) -> None:
-        """Return when this one leads.
+        """Return when this trigger leads.
 
         Args:
-            on_standby: is called when it is certain that another does.
+            on_standby: called when it is certain that another trigger leads.
         """
         if self._history is None:
             return
@@ -111,10 +110,10 @@ class Leadership:
             await trio.sleep(self._lease_s / BEATS)
 
     async def keep(self) -> None:
-        """Show that this one lives, as long as it leads.
+        """Show that this trigger is alive, as long as it leads.
 
         Raises:
-            FencedError: another has taken over.
+            FencedError: another trigger has taken over.
         """
         if self._history is None:
             await trio.sleep_forever()
@@ -126,25 +125,25 @@ class Leadership:
                 continue  # Nobody can take over either, or else it is heard of at the next beat.
 
     async def confirm(self, *, at_once: bool = False) -> None:
-        """Check that nobody has taken over; a process may be stopped at any point, and for long.
+        """Check that no other trigger has taken over; a process may be stopped at any point, for any time.
 
         Args:
-            at_once: ask in any case.
+            at_once: ask the history in any case.
 
         Raises:
-            FencedError: another has.
-            HistoryError: nobody can tell.
+            FencedError: another trigger has taken over.
+            HistoryError: this cannot be determined now.
         """
         if self.epoch and (at_once or trio.current_time() - self._seen_s >= self._lease_s):
             await self._beat()
 
     async def refused(self, reason: str, log: FilteringBoundLogger) -> None:
-        """The node has handed out nothing, as a later epoch receives: the history knows of that as well.
+        """Handle the node's refusal because a later epoch receives: the history should know this epoch too.
 
-        If it does not, that is of another history: both have this queue, and somebody has to choose.
+        If it does not, the epoch is from another history that also has this queue, and an operator has to choose.
 
         Raises:
-            FencedError: another has taken over.
+            FencedError: another trigger has taken over.
         """
         try:
             await self.confirm(at_once=True)
@@ -162,14 +161,14 @@ class Leadership:
         """Store a note for the next leader.
 
         Raises:
-            FencedError, HistoryError: it is not kept, or nobody can tell.
+            FencedError, HistoryError: the note is not stored, or this is unknown.
         """
         self.note = note
         if self._history is not None:
             await self._history.note(self._scope, self.epoch, note)
 
     async def end(self) -> None:
-        """Let another lead, which need not wait."""
+        """Resign, so another trigger can lead at once."""
         if self._history is None or not self.epoch:
             return
         with suppress(FencedError, HistoryError):  # It is over anyway.
@@ -184,16 +183,16 @@ class Leadership:
 
 
 def lock_of(directory: Path, node: str, name: str) -> Path:
-    """The file that the trigger of this name has locked while it runs.
+    """Return the file that the trigger of this name locks while it runs.
 
     Raises:
-        UsageError: none can have this name.
+        UsageError: no trigger can have this name.
     """
     return directory / f"{called(node, name)}.lock"
 
 
 def has_ended(directory: Path, leader: str) -> bool:
-    """Whether the process of a leader, by its name in the history, has ended for certain."""
+    """Whether the process of a leader, by its name in the history, has certainly ended."""
     node, _, name = leader.rpartition(" ")
     return bool(node) and is_free(lock_of(directory, node, name))
 
@@ -203,7 +202,7 @@ def alone(path: Path) -> Iterator[None]:
     """Hold a lock for as long as this process lives, or the block lasts.
 
     Raises:
-        UsageError: another process has it.
+        UsageError: another process has the lock.
     """
     with appended(path) as file:
         deadline_s = time.monotonic() + LOCK_S
@@ -221,7 +220,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody holds a lock; if there never was one, nobody knows."""
+    """Whether nobody holds a lock; False if the lock never existed, because nothing is known then."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

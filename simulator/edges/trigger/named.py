@@ -12,13 +12,13 @@ from mqproto.base.errors import UsageError
 
 
 def find(name: str, usage: str) -> Any:
-    """The object of this name; modules are looked for in the working folder, too.
+    """Return the object of this name; modules are also searched for in the working folder.
 
     Args:
-        usage: what is to be written, for the error.
+        usage: the right form of the option, for the error.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such object.
     """
     module, colon, path = name.partition(":")
     if not (module and colon and path):
@@ -35,10 +35,10 @@ def find(name: str, usage: str) -> Any:
 
 
 def function(name: str, usage: str) -> Callable[..., Any]:
-    """The same, if it is a function.
+    """Return the function of this name.
 
     Raises:
-        UsageError: it is none.
+        UsageError: there is no such function.
     """
     value = find(name, usage)
     if not callable(value):

@@ -1,10 +1,10 @@
-"""Step 3 of duplicate detection: somebody else says whether a message has been processed.
+"""Step 3 of duplicate detection: a document resolver says whether a message has been processed.
 
 A document resolver is an HTTP endpoint that messages are posted to, as to a consumer, and that answers
 `{"status": "NEW"}`, or a Python function of a Call that returns the word; the words are those of "Execute Document
 Resolver Service" in "Summary of Duplicate Detection Process for JMS Triggers". If it cannot be asked now (no answer in
 time, no connection, 5xx, 408, 425, 429; an OSError of a function), it is asked when the message is delivered again. If
-it fails otherwise, or says something else, the message is in doubt.
+it fails in another way, or gives another answer, the message is in doubt.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from mqproto.simulator.edges.trigger.callee import (
 )
 
 STATUSES: Final = {one.name: one for one in (Verdict.NEW, Verdict.DUPLICATE, Verdict.IN_DOUBT)}
-"""What a resolver may say."""
+"""The answers that a resolver may give."""
 
 
 class Resolution(NamedTuple):
     """A resolver's answer about a message.
 
-    verdict: None if it could not be asked.
-    reason: why it is in doubt, if the resolver did not say so itself.
+    verdict: None if the resolver could not be asked.
+    reason: why the message is in doubt, if the resolver did not answer so itself.
     """
 
     verdict: Verdict | None
@@ -48,7 +48,7 @@ class Resolver(Protocol):
     """Knows whether a message was processed."""
 
     async def resolve(self, call: Call) -> Resolution:
-        """Ask of a message. The caller limits the time."""
+        """Ask about a message. The caller limits the time."""
         ...
 
 
@@ -59,7 +59,7 @@ class HttpResolver:
         self._endpoint = endpoint
 
     async def resolve(self, call: Call) -> Resolution:
-        """Post it."""
+        """Post the message; return the answer."""
         try:
             response = await self._endpoint.post(call)
         except HttpError as error:
@@ -73,10 +73,10 @@ class HttpResolver:
 
 
 class PythonResolver:
-    """A resolver that is a function, of either kind, as a consumer may be.
+    """A resolver that is a function, of either kind that a consumer may be.
 
     Args:
-        parallel: how many calls are to run at once.
+        parallel: how many calls may run at once.
     """
 
     def __init__(self, function: Callable[[Call], Any], parallel: int = 1) -> None:
@@ -84,7 +84,7 @@ class PythonResolver:
         self._limiter = trio.CapacityLimiter(parallel + SPARE_THREADS)
 
     async def resolve(self, call: Call) -> Resolution:
-        """Call it."""
+        """Call the function; return its answer."""
         try:
             return _said(await called(self._function, call, self._limiter))
         except OSError as error:

@@ -62,7 +62,7 @@ ANSWERS: Final = {
     Attempt.FAILED_FOR_GOOD: "business-error",
     Attempt.FAILED_FOR_NOW: "system-error",
 }
-"""What a consumer's answers are called."""
+"""The names of a consumer's answers in metrics."""
 
 
 async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
@@ -72,7 +72,7 @@ async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
 
     Raises:
         UsageError: there is no such queue, URL or function, a queue for copies does not take them, or a trigger of this
-            name runs.
+            name runs already.
         HistoryError: the history is not available.
     """
     metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
@@ -137,7 +137,7 @@ async def _start_metrics(
     trigger: Trigger,
     log: FilteringBoundLogger,
 ) -> None:
-    """What it takes is imported by those alone who want it.
+    """Serve metrics. Their libraries are imported only here, on demand.
 
     Raises:
         UsageError: the address is not available.
@@ -178,16 +178,16 @@ async def _start_metrics(
 
 
 def error_queue_of(queue: str) -> str:
-    """The error queue of a queue, if nobody names another."""
+    """Return the default error queue of a queue."""
     return f"{queue.removeprefix('system$;')}-errors"
 
 
 @asynccontextmanager
 async def _connected(place: Place, node: str, error_queue: str) -> AsyncIterator[Client]:
-    """A client of the node, once the error queue is there; empty for one that is not to be made.
+    """Yield a client of the node, after making the error queue if it is missing; with an empty name, make none.
 
     Raises:
-        UsageError: there is one of this name that takes no copies.
+        UsageError: there is a queue of this name that takes no copies.
     """
     async with connect(place.topology, node, place.directory) as client:
         if error_queue:
@@ -217,7 +217,7 @@ def _to_nobody(_: str) -> None: ...
 
 
 def _given_to(options: TriggerOptions) -> str:
-    """What becomes of each message, in words. A password or a token in a URL is for nobody's screen."""
+    """Return in words how each message is processed, without passwords or tokens in URLs."""
     return f"posted to {shown(options.url)}" if options.url else f"given to {options.call}"
 
 
@@ -273,7 +273,7 @@ async def _hook(
 
 
 class Meant(NamedTuple):
-    """What the names that were typed mean."""
+    """The meaning of the typed names."""
 
     place: Place
     node: str
@@ -282,11 +282,11 @@ class Meant(NamedTuple):
 
 
 async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
-    """What they mean, as soon as that is known: a queue may be one that its node alone knows, which does not run yet.
+    """Return the meaning of the names, once known: perhaps only a node that is not running yet knows the queue.
 
     Raises:
         UsageError: all nodes that may have such a queue run, and none has; or one for copies does not take them.
-        FormatNameError: a name cannot be.
+        FormatNameError: a name is not valid.
     """
     since, is_told = trio.current_time(), False
     if policy.error_queue == NONE:
@@ -317,7 +317,7 @@ async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
 
 
 def _named_at(place: Place, node: str, policy: Policy) -> Policy:
-    """The same, its queues called as the node calls them."""
+    """Return the policy with the node's own names for its queues."""
     return replace(
         policy,
         error_queue=policy.error_queue and place.name_at(node, policy.error_queue),

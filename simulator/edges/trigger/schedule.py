@@ -1,9 +1,9 @@
 """Which message a trigger attempts next, and when it leases another: in order within each group, groups side by side.
 
-A queue hands out its first message that nobody has leased. A message that was rolled back is the first again, so what
-was behind it waits for it; if the queue then hands out another one, it is gone. What is decided and on its way out of
-the queue is waited for no more: the next of its group is leased by then. No sockets, no clock: time is an
-argument, and the owner of a schedule says what happened.
+A queue hands out its first message that is not leased. A message that was rolled back is the first again, so later ones
+wait for it; if the queue then hands out another message, the first is gone. A decided message on its way out of the
+queue delays nothing: the next of its group is leased by then. No sockets, no clock: time is an argument, and the owner
+of a schedule reports events.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Final, Generic, TypeVar
 from mqproto.simulator.edges.options import LEASE_LIMIT
 
 LEASED_LIMIT_BYTES: Final = 64 * 2**20
-"""How many bytes the leased messages may have before no further one is leased."""
+"""The total size of leased messages from which on no further one is leased."""
 
 Message = TypeVar("Message", bound=Hashable)
 
 
 class _State(Enum):
     HELD = auto()
-    """Leased; it waits for its turn, or until it is due."""
+    """The message is leased, and waits for its turn, or until it is due."""
     RUNNING = auto()
-    """Leased, and being attempted."""
+    """The message is leased, and is being attempted."""
     LEAVING = auto()
-    """Leased, and decided: it leaves the queue, and whatever comes of that it is not attempted again."""
+    """The message is leased and decided: it leaves the queue, and is not attempted again in any case."""
     AWAY = auto()
-    """Back in the queue, where it stays the first of its group."""
+    """The message is back in the queue, where it stays the first of its group."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,21 +44,21 @@ class _Entry(Generic[Message]):
     state: _State = _State.HELD
     due_s: float = -inf
     expected: bool = False
-    """It was in the queue when the lease was asked for that is outstanding."""
+    """Whether the message was in the queue when the pending lease was requested."""
     probes: int = 0
-    """How often it was attempted while the queue is held."""
+    """How often the message was attempted while the queue was held."""
 
 
 class Schedule(Generic[Message]):
     """The messages that a trigger has leased, or has given back and will meet again.
 
     Args:
-        parallel: how many are attempted at once, each of another group.
-        leases: how many are leased at once: those that are attempted or leave, and those that wait behind one of their
-            group, or for a place among those that are attempted.
-        ahead: how many of the latter, of groups of which none is attempted.
-        in_order: whether all are of one group. Then nothing is leased while a message that was rolled back is not yet
-            due.
+        parallel: how many messages are attempted at once, each from another group.
+        leases: how many messages are leased at once: those that are attempted or leaving, and those that wait for their
+            group or for a free place.
+        ahead: how many of the waiting ones may be from groups without an attempt.
+        in_order: whether all messages are one group. Then nothing is leased while a message that was rolled back is not
+            yet due.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Schedule(Generic[Message]):
     # What is to be done
 
     def wants_lease(self, now_s: float) -> bool:
-        """Whether another message is to be asked for: somebody could attempt it, if it is of a group that is free."""
+        """Whether to request another lease: the message could be attempted if its group is free."""
         leased = [entry for entry in self._entries.values() if entry.state is not _State.AWAY]
         running = sum(entry.state is _State.RUNNING for entry in leased)
         if self._held_until_s is not None:
@@ -92,16 +92,16 @@ class Schedule(Generic[Message]):
         )
 
     def _is_short(self, running: int, now_s: float) -> bool:
-        """Whether there are fewer that can be attempted than there are to be. In order, the next ones always can."""
+        """Whether fewer messages can be attempted than should be. In order, the next ones always can."""
         return self._in_order or running + len(self._ready(now_s)) < self._parallel + self._ahead
 
     @property
     def running(self) -> int:
-        """How many are attempted now."""
+        """How many messages are attempted now."""
         return sum(entry.state is _State.RUNNING for entry in self._entries.values())
 
     def start(self, now_s: float) -> list[Message]:
-        """The messages whose turn it is; they are attempted from now on."""
+        """Return the messages whose turn it is; they are attempted from now on."""
         running = self.running
         if self._held_until_s is None:
             chosen = self._ready(now_s)[: self._parallel - running]
@@ -115,18 +115,18 @@ class Schedule(Generic[Message]):
         return [entry.message for entry in chosen]
 
     def next_s(self, now_s: float) -> float:
-        """When there is something to do although nothing happens; infinity for never."""
+        """Return the time of the next action without a new event; infinity for never."""
         if self._held_until_s is not None:
             return self._held_until_s if self._held_until_s > now_s else inf
         return min((entry.due_s for entry in self._entries.values() if entry.due_s > now_s), default=inf)
 
     def _ready(self, now_s: float) -> list[_Entry[Message]]:
-        """The first of each group if it is leased, waits and is due; in the order of the queue."""
+        """Return the first message of each group if it is leased, waits and is due; in the order of the queue."""
         ready = [entry for entry in self._firsts() if entry.state is _State.HELD and entry.due_s <= now_s]
         return sorted(ready, key=lambda entry: entry.place)
 
     def _firsts(self) -> Iterator[_Entry[Message]]:
-        """Of each group the one that is attempted, or else the first that does not leave."""
+        """Yield from each group the message that is attempted, or else the first that is not leaving."""
         for line in self._groups.values():
             staying = [entry for entry in line if entry.state is not _State.LEAVING]
             running = (entry for entry in staying if entry.state is _State.RUNNING)
@@ -139,7 +139,7 @@ class Schedule(Generic[Message]):
         return min(self._firsts(), key=lambda entry: (entry.probes, entry.place), default=None)
 
     def _wants_probe(self, leased: list[_Entry[Message]]) -> bool:
-        """Whether another message is to be asked for while the queue is held, and the pause is over."""
+        """Whether to request another lease while the queue is held and the pause is over."""
         probe = self._probe()
         if len(leased) >= self._limit:
             return False
@@ -153,24 +153,24 @@ class Schedule(Generic[Message]):
     # What happened
 
     def hold(self, until_s: float) -> None:
-        """The queue is held: from then on one message is attempted, whenever it was due, and none beside it."""
+        """Hold the queue: from this time on, one message at a time is attempted, even if it is not due."""
         self._held_until_s = until_s
 
     def go_on(self) -> None:
-        """It is held no more."""
+        """Release the queue."""
         self._held_until_s = None
         for entry in self._entries.values():
             entry.probes = 0
 
     def asked(self) -> None:
-        """A lease is asked for; there is one such question at a time."""
+        """Note that a lease was requested; there is one such request at a time."""
         assert not self._asking
         self._asking = True
         for entry in self._entries.values():
             entry.expected = entry.state is _State.AWAY
 
     def leased(self, message: Message, group: Hashable, *, priority: int = 0, size_bytes: int = 0) -> None:
-        """The answer is a message.
+        """Note that the request was answered with a message.
 
         priority: the queue hands out higher ones first.
         """
@@ -186,12 +186,12 @@ class Schedule(Generic[Message]):
         self._groups.setdefault(group, []).append(entry)
 
     def nothing_there(self) -> None:
-        """The answer is that there is no message, so what was given back has been taken by somebody else."""
+        """Note that there is no message, so somebody else has taken the returned ones."""
         self._asking = False
         self._drop_expected(at_least=0)
 
     def not_answered(self) -> None:
-        """The connection broke first, or the question was taken back."""
+        """Note that the connection broke before the answer, or that the request was withdrawn."""
         self._asking = False
 
     def decided(self, message: Message) -> None:
@@ -201,7 +201,7 @@ class Schedule(Generic[Message]):
     def given_back(self, message: Message, due_s: float = -inf) -> None:
         """Note that a message was returned, or may have been.
 
-        due_s: not to be attempted again before.
+        due_s: the earliest time for the next attempt.
         """
         entry = self._entries[message]
         entry.state, entry.due_s, entry.expected = _State.AWAY, due_s, False
@@ -213,7 +213,7 @@ class Schedule(Generic[Message]):
         self._forget(self._entries[message])
 
     def _drop_expected(self, at_least: int) -> None:
-        """These would have been handed out first."""
+        """Drop messages that would have been handed out first, so they are gone."""
         for entry in [*self._entries.values()]:
             if entry.expected and entry.priority >= at_least:
                 self._forget(entry)

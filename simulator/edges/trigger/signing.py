@@ -1,4 +1,4 @@
-"""Requests that a consumer can check came from here, by the rules of Standard Webhooks (standardwebhooks.com).
+"""Signs requests, so a consumer can check their origin, by the rules of Standard Webhooks (standardwebhooks.com).
 
 webhook-id           the producer's id of the message, else its identifier: the same at each attempt
 webhook-timestamp    when it was signed, in seconds of Unix time, so that an old request can be refused
@@ -20,17 +20,17 @@ from mqproto.simulator.edges.secretfile import read_secret
 
 PREFIX: Final = "whsec_"
 SIZES: Final = range(24, 65)
-"""Bytes of a secret."""
+"""The possible numbers of bytes in a secret."""
 SECRETS_LIMIT: Final = 8
 
 
 def secrets_in(path: Path) -> tuple[bytes, ...]:
-    """Secrets of a file that nobody else may read, one a line: `whsec_` and base64.
+    """Return the secrets in a file that only its owner may read, one a line: `whsec_` and base64.
 
-    While one takes the place of another both are there, and each request has a signature of each.
+    While one secret replaces another, the file has both, and each request has both signatures.
 
     Raises:
-        UsageError: it is not available, or it is not such a file; secrets are not in what is said about it.
+        UsageError: the file is not available, or not valid; no secret is in the text.
     """
     lines = [line.strip() for line in read_secret(path, "the secrets").splitlines() if line.strip()]
     if not 0 < len(lines) <= SECRETS_LIMIT:
@@ -52,7 +52,7 @@ def _secret(path: Path, number: int, line: str) -> bytes:
 
 
 def signed(secrets: Sequence[bytes], key: str, timestamp_s: int, body: bytes) -> dict[str, str]:
-    """The headers that sign a request; none without a secret."""
+    """Return the headers that sign a request; empty without a secret."""
     if not secrets:
         return {}
     # What is signed has full stops between its parts: one in an id would let it be read as other parts.

@@ -1,4 +1,4 @@
-"""Who delivers from queues, and which are held, for those who ask beside a node: the document history has it."""
+"""Reports from the document history which triggers deliver from queues, and which queues are held."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TriggerStanding:
     r"""What is known about the triggers of one queue.
 
     queue: such as `destination\orders`.
-    leader: the trigger that delivers; empty if the last one has ended in order.
-    has_ended: whether its process has ended for certain.
+    leader: the trigger that delivers; empty if the last one has resigned.
+    has_ended: whether its process has certainly ended.
     held: why nothing is delivered.
     """
 
@@ -34,13 +34,13 @@ class TriggerStanding:
 
 
 def standings(place: Place, history: str = "") -> list[TriggerStanding]:
-    """All queues from which a trigger has delivered, by name.
+    """Return all queues from which a trigger has delivered, by name.
 
     Args:
         history: the URL of the document history; empty for the file beside the stores, if it is there.
 
     Raises:
-        UsageError, HistoryError: it is not available.
+        UsageError, HistoryError: the history is not available.
     """
     url = places.history_there(place.directory, history)
     if not url:
@@ -60,7 +60,7 @@ def standings(place: Place, history: str = "") -> list[TriggerStanding]:
 
 
 def told(found: Iterable[TriggerStanding]) -> Iterator[str]:
-    """Why queues are held, for people."""
+    """Yield lines about held queues, with the reasons, for people."""
     for one in found:
         if one.held is None:
             continue

@@ -1,19 +1,18 @@
-"""Somebody is told by HTTP how a message ended: of all that a trigger sees end, or by whom its producer hands it to.
+"""Reports over HTTP how messages ended: every end at a trigger, or the ends that a producer asks to be told about.
 
-One document, `Trail`, and one way to tell it. Before a message leaves its queue, its trail is in the outbox of the
-document history (simulator/edges/history/outbox.py), so it outlives whoever tells it:
+Each report is a `Trail`. Before a message leaves its queue, its trail is in the outbox of the document history
+(simulator/edges/history/outbox.py), so it outlives the program that sends it:
 
     a trigger, with --hook                    a message ends ────────────────────────► due ──► told, or given up
     a gateway, with MQ-Callback, --callback   it is accepted ──► armed ──► it ends ──► due
 
-Who waits for an end is on disk with the message before its producer hears 200, and armed soon after. The end may come
-before that: whichever is known last has it told. When an operator sends a message once more, its next life is armed as
-the last one was.
+The URL that waits for an end is on disk with the message before its producer gets 200, and armed soon after. The end
+may come before that: the later of the two sends the report. When an operator sends a message again, the same URL waits
+for the end of its next life.
 
-It is a JSON object, posted once if it can be had, by the rules that hold for consumers: 200 to 299, and somebody has
-heard it; a service code or a problem, and it never will; anything else, and it is told again after pauses that grow,
-for about two days. Each attempt has the same webhook-id, by which it drops what it has heard. With secrets it is signed
-as Standard Webhooks have it.
+A report is a JSON object, posted once if possible, by the rules for consumers: 200 to 299 means delivered; a service
+code or a problem means given up; after anything else it is posted again after growing pauses, for about two days. Each
+attempt has the same webhook-id, so receivers can drop duplicates. With secrets it is signed by Standard Webhooks.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ RETRIES: Final = Retries(interval_s=5, factor=4, limit_s=6 * 3_600, attempts=16,
 """5 s, 20 s, 80 s, ... six hours: about two and a half days in all."""
 TIMEOUT_S: Final = 30.0
 TOGETHER: Final = 8
-"""How many are told at once; one that is slow holds up few others."""
+"""How many reports are sent at once; a slow receiver holds up few others."""
 AGAIN_S: Final = 1.0
-"""Before a history that is away is asked once more."""
+"""How long to wait before trying an unavailable history again."""
 URL_LIMIT: Final = 2_048
 HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
 
@@ -79,7 +78,7 @@ STATES: Final = {
 
 
 def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None:
-    """What is told about a message that its trigger has decided about; None if it has not ended.
+    """Return the report about a message after its trigger's decision; None if it has not ended.
 
     Args:
         copy_in: the queue that gets a copy, if one is made.
@@ -104,8 +103,8 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
 class About(msgspec.Struct, frozen=True, array_like=True):
     """The facts about a message whose end a URL waits for.
 
-    key: under which its trigger has it.
-    given: its id as its producer knows it, without its name.
+    key: its key for its trigger.
+    given: its id from the producer, without the producer's name.
     """
 
     queue: str
@@ -127,7 +126,7 @@ async def tell_end(history: DocumentHistory, message: str) -> bool:
     """Report the end of a message, if the history knows the end and a URL waits; return whether it does.
 
     Raises:
-        HistoryError: nobody is sure to be told.
+        HistoryError: the report may not have been stored.
     """
     waiting = await history.hook(name_of(message))
     if waiting is None or waiting.state != Told.ARMED:
@@ -146,11 +145,11 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
     """Let the URL that waited for a message's end also learn about its next life.
 
     Args:
-        again: what the message is called in it.
-        queue, key: where it went, and its producer's id, empty for none.
+        again: the message's identifier in its next life.
+        queue, key: its destination, and its producer's id, empty for none.
 
     Raises:
-        HistoryError: it is not.
+        HistoryError: the URL could not be recorded for the next life.
     """
     if (before := await history.hook(name_of(message))) is not None:
         # An outbox of before has nothing left of what was told.
@@ -165,10 +164,10 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Which URLs may be called. A producer is a stranger, and the gateway can reach hosts that it cannot.
+    """The URLs that may be called. Producers are not trusted, and the gateway can reach hosts that they cannot.
 
     hosts: what producers may name: `HOST`, for the port that its scheme has, or `HOST:PORT`; None if none does.
-    url: told about messages whose producers name nobody; empty for none.
+    url: gets reports about messages whose producers name no URL; empty for none.
     """
 
     hosts: frozenset[str] | None = frozenset()
@@ -176,10 +175,10 @@ class Offer:
 
     @classmethod
     def of(cls, names: Iterable[str], url: str) -> Offer:
-        """What an operator has typed.
+        """Return the offer that an operator has typed.
 
         Raises:
-            UsageError: one is not a host, or that is not a URL.
+            UsageError: a name is not a host, or the URL is not valid.
         """
         hosts = {name.casefold() for name in names}
         for host in hosts:
@@ -196,7 +195,7 @@ class Offer:
         """Check that a producer may name this URL.
 
         Raises:
-            UsageError: it may not, or the URL is not one.
+            UsageError: the producer may not name it, or it is not a URL.
         """
         if len(url) > URL_LIMIT or not (url.isascii() and url.isprintable()):
             raise UsageError(f"a URL has up to {URL_LIMIT:,} characters of printable ASCII")
@@ -212,10 +211,10 @@ class Offer:
         """Return the URL for a message's report; empty for none.
 
         Args:
-            asked: what its producer names; empty if it does not.
+            asked: the URL that its producer names; empty for none.
 
         Raises:
-            UsageError: it cannot be.
+            UsageError: the URL is not permitted or not possible.
         """
         if not asked:
             return self.url if key and not admin_queue else ""
@@ -236,9 +235,9 @@ class Teller:
     """Delivers the reports of one sender from the outbox.
 
     Args:
-        sender: names it in the history, over its restarts; no two that run have the same name.
-        offer: who may be told; of what is told already, its `url` and hosts alone that are in it still.
-        secrets: what is told is signed with each of them.
+        sender: its name in the history, the same across restarts; no two running senders have the same.
+        offer: the permitted URLs; stored reports are also sent only to its `url` and to its hosts.
+        secrets: each report is signed with each of them.
     """
 
     def __init__(
@@ -259,17 +258,17 @@ class Teller:
         self._secrets = secrets
         self._retries = retries
         self.counts = dict.fromkeys(("told", "not-told", "given-up"), 0)
-        """What came of attempts, as the log calls it."""
+        """The number of attempts by outcome, by the log's words."""
         self._news = trio.Event()
 
     async def tell(self, end: Trail, epoch: int = 0) -> None:
         """Report an end to the operator's URL, once it is stored.
 
         Args:
-            epoch: of the leader who says so, and whose scope is the sender; 0 for none.
+            epoch: the epoch of the reporting leader, whose scope is the sender; 0 for none.
 
         Raises:
-            HistoryError, FencedError: it is not kept.
+            HistoryError, FencedError: the report is not stored.
         """
         body = msgspec.json.encode(end)
         await self._history.tell(
@@ -278,7 +277,7 @@ class Teller:
         self._news.set()
 
     async def tell_if_over(self, message: str) -> None:
-        """As `tell_end`."""
+        """Do the same as `tell_end`."""
         if await tell_end(self._history, message):
             self._news.set()
 

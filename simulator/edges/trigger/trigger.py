@@ -1,8 +1,8 @@
 """Calls a consumer for each message of a queue: once if possible, in order, whatever fails.
 
-A message is received in a transaction, and what becomes of it is decided within that: the response is part of the same
-transaction as the read. A transaction that is rolled back leaves the message where it was, so its place is kept and
-nothing is inserted again; until the next attempt nobody waits with it in hand.
+A message is received in a transaction, and its outcome is decided within it: the response is part of the same
+transaction as the read. A rollback leaves the message in its place, so nothing is inserted again; until the next
+attempt no task holds it.
 
 | the message | the transaction | the log says |
 |---|---|---|
@@ -14,7 +14,7 @@ nothing is inserted again; until the next attempt nobody waits with it in hand.
 | in doubt | commits, a copy to the in-doubt queue | `in-doubt` |
 | any of these, and the node went away meanwhile | rolls back, or nobody knows | `rolled-back`, or `unsettled` |
 
-Where no queue is to have the copy the message is refused, and its sender's dead-letter queue has it if it asked for
+If there is no queue for copies, the message is refused, and goes to its sender's dead-letter queue if it asked for
 that.
 """
 
@@ -54,17 +54,17 @@ from mqproto.simulator.node.control import RolledBack
 PATIENCE_S: Final = 60.0
 """How long one receive waits for a message."""
 PAUSE_S: Final = 0.5
-"""Before a node, or a history, that is gone is asked once more."""
+"""How long to wait before trying an unavailable node or history again."""
 RESIGN_S: Final = 2.0
-"""How long a trigger that ends takes to say so, at most."""
+"""How long an ending trigger may take to resign."""
 AHEAD: Final = 3
-"""How many messages are leased beside the one that is attempted, in order: those that leave, and the next ones."""
+"""How many messages are leased besides the attempted one, in order: those that are leaving, and the next ones."""
 
 
 class Doing(NamedTuple):
     """A trigger's current activity.
 
-    leads: whether it delivers, and no other; with no history each does.
+    leads: whether it is the one that delivers; without a history each trigger does.
     is_connected: whether its node answers.
     calls: how many messages its consumer is being called for.
     held: why nothing is delivered.
@@ -79,7 +79,7 @@ class Doing(NamedTuple):
 
 
 class _Leased:
-    """A message that is leased, as the others see it."""
+    """A leased message, as other tasks see it."""
 
     def __init__(self) -> None:
         self.turn = trio.Event()
@@ -87,7 +87,7 @@ class _Leased:
         self.is_void = False
 
     def void(self) -> None:
-        """Its lease is worth nothing any more, or nobody will have time for it."""
+        """Note that its lease is no longer valid, or that there is no time left for it."""
         self.is_void = True
         self.turn.set()
 
@@ -97,15 +97,15 @@ class Trigger:
 
     Args:
         connect: opens a connection to the node that hosts the queue.
-        queue: its name there.
+        queue: the queue's name at that node.
         consumer: whom to call.
-        detection: tells which messages are new.
+        detection: decides which messages are new.
         log: gets a line for each waypoint of each message.
         on_ready: called when the node has answered for the first time, or when another trigger leads.
-        leadership: whether this one delivers; None if there is no other to ask.
-        hook: is told about all ends.
-        traces: has a span for each call, if somebody has asked for them.
-        say: gets a line at the first failure, for those who sit in front of a screen.
+        leadership: decides whether this trigger delivers; None if it always does.
+        hook: gets a report about every end.
+        traces: makes a span for each call, if traces are requested.
+        say: called with a line at the first failure, for a person at the terminal.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Trigger:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve the queue until `stop`: whenever this trigger leads, and connecting again whenever the node is gone.
+        """Serve the queue until `stop`: whenever this trigger leads; connect again whenever the node was gone.
 
         Raises:
             UsageError: there is no such queue.
@@ -190,7 +190,7 @@ class Trigger:
                 await self._leadership.end()
 
     async def _lead(self) -> bool:
-        """Stand by until this trigger leads; False if it is to stop."""
+        """Stand by until this trigger leads; return False if it has to stop."""
         async with trio.open_nursery() as nursery:
 
             async def give_up() -> None:
@@ -211,7 +211,7 @@ class Trigger:
         return True
 
     def _begun(self) -> tuple[Schedule[MessageId], Brake]:
-        """What leads anew with each epoch."""
+        """Return the schedule and the brake for a new epoch."""
         policy = self._policy
         if policy.group_by:
             schedule = Schedule[MessageId](policy.parallel, LEASE_LIMIT, ahead=policy.parallel)
@@ -250,7 +250,7 @@ class Trigger:
             await self._pause()
 
     def _say_gone(self, reason: str) -> None:
-        """Once, until the node is back."""
+        """Log that the node is gone, once until it is back."""
         if not self._node_is_gone:
             self._log.warning("waiting", reason=reason)
         self._node_is_gone = True
@@ -260,7 +260,7 @@ class Trigger:
             await self._stopping.wait()
 
     async def _serve(self, client: Client) -> None:
-        """Lease and start what the schedule says, until the trigger stops, is fenced, or the node is gone."""
+        """Lease and start messages by the schedule, until the trigger stops, is fenced, or the node is gone."""
         async with trio.open_nursery() as nursery:
             while not self._serves_no_more:
                 if self.judge.history_is_away:
@@ -286,13 +286,13 @@ class Trigger:
 
     @property
     def _serves_no_more(self) -> bool:
-        """Whether it is over with this connection: messages that are held, and those that still come, are let go."""
+        """Whether this connection is finished: waiting messages, and those that still arrive, are given back."""
         return self._stopping.is_set() or self._node_is_gone or self.judge.is_fenced
 
     # One transaction
 
     async def _lease(self, client: Client) -> None:
-        """Receive a message, wait until it is its turn, and decide what becomes of it."""
+        """Receive a message, wait for its turn, and decide its outcome."""
         message: ReceivedMessage | None = None
         held: _Leased | None = None
         ending: Ending | None = None
@@ -341,7 +341,7 @@ class Trigger:
                 self._is_over(message, ending, broken)
 
     async def _see_who_leads(self, reason: str) -> None:
-        """The node has handed out nothing, as a later epoch receives."""
+        """Find out who leads after the node's refusal because a later epoch receives."""
         try:
             await self._leadership.refused(reason, self._log)
         except FencedError:
@@ -363,7 +363,7 @@ class Trigger:
         return None
 
     async def _hold(self, message: ReceivedMessage) -> _Leased:
-        """Have the schedule say when the message may be attempted."""
+        """Hand the message to the schedule, which decides when it may be attempted."""
         while (earlier := self._held.get(message.id)) is not None:
             # The connection broke, and the queue hands it out again.
             earlier.void()
@@ -381,7 +381,7 @@ class Trigger:
         self._changed.set()
 
     async def _heed_breaker(self, ending: Ending) -> None:
-        """Hold the queue, or go on; and keep that for those who come after."""
+        """Hold or release the queue, and store this for later leaders."""
         note = self._brake.heed(ending)
         if note != self._leadership.note and not self.judge.is_fenced:
             try:
@@ -392,7 +392,7 @@ class Trigger:
                 self._log.warning("unrecorded", reason=str(error))
 
     async def _told(self, message: ReceivedMessage, ending: Ending) -> Ending:
-        """The same, once the hook is sure to hear of it; else the message stays until it is."""
+        """Return the ending once the report to the hook is stored; otherwise the message stays until it is."""
         end = end_of(call_for(message), ending, self._place, self.conclusions.copy_to(ending))
         if self.hook is None or end is None:
             return ending
@@ -409,11 +409,11 @@ class Trigger:
     def _is_over(
         self, message: ReceivedMessage, ending: Ending | None, broken: tuple[TriggerEvent, str] | None
     ) -> None:
-        """The transaction has ended.
+        """Note that the transaction has ended.
 
         Args:
-            ending: what was decided; None if the message was not looked at.
-            broken: what became of it instead, and why; None if the node carried it out.
+            ending: the decision; None if the message was not examined.
+            broken: the outcome instead, and why; None if the node carried out the decision.
         """
         if ending is None:
             self._schedule.given_back(message.id)

@@ -1,4 +1,4 @@
-"""Sends spans to a collector in batches, from a thread of the SDK that nobody waits for.
+"""Sends spans to a collector in batches, from a thread of the SDK, so nothing waits for the collector.
 
 If a collector is down, the spans of that time are lost, and the log gets one line. The SDK's own messages, one for
 each batch, are dropped.
@@ -93,7 +93,7 @@ class _Heard(logging.Handler):
 
 
 def otlp(endpoint: str) -> SpanExporter:
-    """Return an exporter for OTLP over HTTP, to `endpoint` or, if it is empty, to that of the variables."""
+    """Return an exporter for OTLP over HTTP, to `endpoint` or, if it is empty, to the endpoint in the environment."""
     return OTLPSpanExporter(endpoint or None)
 
 

@@ -1,7 +1,7 @@
 """A node's part in a trace: turns its notes about traced messages into spans.
 
 A span begins with a waypoint and has one event for each. It ends when the message is at rest, on disk or in a queue.
-So a message that waits for days is visible today, and the gap between two spans is its waiting time:
+So a message that waits for days is visible at once, and the gap between two spans is its waiting time:
 
     accepted  stored  sent  session-acknowledged  order-acknowledged    one span, if the next hop is there
     accepted  stored ║ sent ...                                         two, if it was not
@@ -85,7 +85,7 @@ class Stays:
     Args:
         node, identity: the queue manager's name and GUID.
         called: returns people's name for a queue that a note names.
-        now_ns: the time, UTC.
+        now_ns: returns the time, UTC.
     """
 
     def __init__(

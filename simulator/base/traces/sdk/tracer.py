@@ -1,4 +1,4 @@
-"""Begins spans, a limited number per second: senders alone decide how many of their messages are sampled."""
+"""Begins spans, a limited number per second, because only senders decide how many messages are sampled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mqproto.simulator.base.traces.sdk.exporting import CLOSE_S, Say, Watched, e
 from mqproto.turn.effects import Trace
 
 SPANS_PER_S: Final = 200
-"""How many spans a process begins per second; those of one second may come at once."""
+"""How many spans a process begins per second; all spans of a second may begin at once."""
 SAID_AGAIN_S: Final = 60.0
 SYSTEM: Final = "msmq"
 SERVICE: Final = "service.name"
@@ -74,11 +74,11 @@ class Tracer:
         is_linked: bool = False,
         at_ns: int | None = None,
     ) -> Span | None:
-        """Begin a span, a child of the step that the message comes from; None if there were too many recently.
+        """Begin a span, a child of the message's previous step; None if there were too many spans recently.
 
         Args:
             trace: None for a trace that begins here.
-            is_linked: whether the span also has a link to its parent, as where a message is processed.
+            is_linked: whether the span also has a link to its parent, as in the processing of a message.
         """
         if not self._has_room():
             return None
@@ -160,7 +160,7 @@ def remote(trace: Trace) -> SpanContext:
 
 
 def trace_after(span: Span) -> Trace:
-    """Return the trace that the steps after a span carry on.  [Trace Context] 3.2, 3.3"""
+    """Return the trace for the steps that follow a span.  [Trace Context] 3.2, 3.3"""
     context = span.get_span_context()
     parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     return Trace(parent, context.trace_state.to_header())
