@@ -20,8 +20,8 @@ LIMIT: Final = 1_000
 """How many kinds of lines to watch."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
-"""How many different lines of one name are told apart, for one peer and for all; further ones are only counted
-together. Lines about known peers have places beyond KINDS."""
+"""How many different lines of one name are counted separately, per peer and overall; further ones share one count.
+Lines about known peers have places beyond KINDS."""
 PASSING: Final = "session"
 """A fact that is different each time."""
 SECTION: Final = "section"

@@ -40,7 +40,7 @@ class Away:
         return False if self.process is None else None
 
     def after(self, otherwise: str) -> str:
-        """Return when a request will take effect, in words; `otherwise` says what starts with a stopped node."""
+        """Return in words what becomes of a request; if the node is not running, `otherwise` when it is started."""
         return f"is {self}, " + (
             f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
         )

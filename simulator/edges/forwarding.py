@@ -84,7 +84,7 @@ class Forwarding:
         return with_trace(found, trace_of(found)) if found else found  # No reason to refuse a message.
 
     def given(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Those of a message's that its consumer gets. Not every message came by a gateway that looked at its trace."""
+        """Return a message's headers for its consumer, with its trace only if valid: not every sender checks it."""
         found = {name: value for name, value in headers.items() if self._travels(name)}
         return with_trace(found, trace_of(found)) if found else found
 

@@ -32,8 +32,8 @@ FAREWELLS: Final = 64
 """How many strangers at a time may slowly end a connection that we have closed; any more are cut off."""
 UNREAD_BYTES: Final = 64 * 1024
 UNREAD_BY_NEIGHBOUR_BYTES: Final = 2**20
-"""How much unsent data, besides messages, may wait for a peer that does not read before the connection is cut: it
-acknowledges what the peer sends."""
+"""How many unsent bytes besides messages, such as acknowledgments, may wait for a peer that does not read; then the
+connection is cut."""
 LITTLE_BYTES: Final = 4 * 1024
 
 # Errors of accept() that pass: the peer has gone again, or descriptors or memory are short.

@@ -17,8 +17,8 @@ TURN_MESSAGES: Final = 500
 TURN_BYTES: Final = 2**20
 """The size of a full batch, so the loop never stops for longer than about 15 ms."""
 BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEADER_SIZE
-"""The most that neighbours bring with one batch: a nearly full batch takes one more read, which may be the end of the
-largest packet. A store sets this much room aside."""
+"""The most bytes from neighbours in one batch: a nearly full batch takes one more read, which may complete the largest
+packet. A store sets this much room aside."""
 
 
 class Turn:

@@ -44,7 +44,7 @@ def message_checksum(key: int, packet: bytes, message_id: int, final_ack: bool, 
 
 
 def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, int, int | None, int]]:
-    """Return the columns of messages in the order of MESSAGE_COLUMNS, checksum included, without a call for each.
+    """Return the columns of messages in the order of MESSAGE_COLUMNS, with the checksum, without a call for each row.
 
     `final_ack` is a number: SQLite has no type for a bool, and its driver would search in vain for an adapter for each
     message.

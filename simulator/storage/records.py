@@ -168,6 +168,6 @@ def _states(writes: Writes) -> States:
 
 
 def _columns(count: int) -> str:
-    """The format of the columns: keys, message_ids, when each expires, how long each packet is, whether it is
-    kept for a FinalAck; the packets' checksums."""
+    """Return the format of the columns: keys, message_ids, expiry times, packet lengths, whether each is kept for a
+    FinalAck; the packets' checksums."""
     return f"<{count}Q{count}Q{count}q{count}I{count}?{count}I"

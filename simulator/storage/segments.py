@@ -38,8 +38,8 @@ SALT_BYTES: Final = 8
 SECTOR_BYTES: Final = 512
 """A disk writes this many bytes completely or not at all."""
 HEADER: Final = Struct(f"<8sI16sQQQ{SALT_BYTES}sI")
-"""Magic, version, the node's GUID, the segment's number, that of its first record, the size of the file, the salt; the
-checksum of these."""
+"""Magic, version, the node's GUID, the segment's and its first record's number, the file's size, the salt; their
+checksum."""
 LENGTHS: Final = Struct(f"<{SALT_BYTES}sII")
 """A record begins with the salt, the number of bytes between here and its packets, and the size of the packets."""
 HEAD: Final = Struct(f"<{LENGTHS.size}sII")

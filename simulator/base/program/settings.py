@@ -83,8 +83,8 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
 
 
 def topology_of(chosen: Chosen, kind: str) -> str:
-    """Return the topology that a command's settings name, or the node that is a topology by itself; empty if none
-    is named, or the file cannot be read yet.
+    """Return the topology that a command's settings name, or its node without one; empty if neither is named, or the
+    file cannot be read yet.
     """
     try:
         table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})

@@ -113,8 +113,8 @@ class PostedMessage:
     holder: str = ""
 
     def fingerprint(self) -> str:
-        """The same for the same content, and no other's. Of headers that travel, Content-Encoding alone says what the
-        content is; a trace is another with each retry."""
+        """Return a digest of the content. Of travelling headers, it covers only Content-Encoding: a retry has a new
+        trace."""
         draft = self.draft
         encoding = self.headers.get(ENCODING, "")
         parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
@@ -224,8 +224,7 @@ class Gateway:
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
-        """What the node may have, and the history does not know it; of what is not under way any more, the node tells
-        on the next connection."""
+        """Messages that the node may have and the history lacks; the next connection reports those not under way."""
 
     async def accept(self, handed: PostedMessage, held: ExitStack) -> Accepted:
         """Return when the message is on disk, now or since an earlier request.

@@ -80,8 +80,7 @@ MEANINGS: Final = {
     Code.TOO_SLOW: Meaning(503, 1, "the request did not come in time"),
     Code.OVERLOADED: Meaning(503, 2, "there is no room for more"),
 }
-"""A business error has no time to retry after: the message was not accepted. All others are system errors, after which
-it may have been accepted; 409 is one of them."""
+"""A business error has no retry time: the message was not accepted. After the others, 409 too, it may have been."""
 
 
 class Refusal(Exception):  # noqa: N818

@@ -243,7 +243,7 @@ def _make_room(connections: int) -> None:
     """Make sure that enough sockets can be open.
 
     Raises:
-        UsageError: the system does not allow so many.
+        UsageError: the system allows fewer.
     """
     wanted = connections + DOORWAY + DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

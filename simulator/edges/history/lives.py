@@ -56,7 +56,7 @@ def is_forgotten(earlier: str, later: str) -> bool:
 
 
 def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) -> str:
-    """Return the ids, as an operator has described them, that a history lacks and this journal's gateway had; or empty.
+    """Return the ids, as described by an operator, that a history lacks and this journal's gateway had; or empty.
 
     Args:
         is_new: whether the history was made just now; if this fails, it is not made.

@@ -406,7 +406,7 @@ def _refusal(db: Connection, here: _Database, name: str) -> str:
 
 
 def _bring(here: _Database, there: _Database, identifier: str) -> None:
-    """Copy the rows that nobody has changed since it began, in batches; with each is kept up to where they go."""
+    """Copy the rows that have not changed since the move began, in batches; store the last place with each."""
     columns = moves.c.id, moves.c.part, moves.c.scope, moves.c.key
     with there.begun() as db:
         at = dict(db.execute(select(*columns)).mappings().one())
@@ -455,7 +455,7 @@ def _bring_changes(db: Connection, there: _Database, identifier: str) -> int:
 
 
 def _bring_rest(db: Connection, other: Connection, name: str) -> None:
-    """The few rows that each program changes all the time; then all is there, or nothing has happened."""
+    """Copy the few rows that programs change all the time. Then the move is complete, or nothing has changed."""
     _put(other, leaders, [dict(row) for row in db.execute(select(leaders)).mappings()])
     own = dict(db.execute(select(layouts)).mappings().one())
     other.execute(update(layouts).values(own | {"layout": MOVED}))

@@ -77,8 +77,8 @@ layouts = Table(
     Column("lives_before", Text, nullable=False),
     Column("lacks", Text, nullable=False),
 )
-"""keep_s: how long what has ended is remembered; now_s: the history's own time; since_s: since when ids have the names
-of producers before them, by that time, 0 for always.
+"""keep_s: how long ended documents are kept; now_s: its own time; since_s: the own time since which ids begin with
+producers' names, 0 for always.
 
 forgotten: how many messages that gateways accepted were forgotten; forgotten_s: when the last of them had changed, in
     Unix time.
@@ -105,7 +105,7 @@ documents = Table(
     Index("document_history_age", "aged_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
     sqlite_with_rowid=False,
 )
-"""attempts: how often it was begun; ticket: by whom last; changed_s: when the entry changed, in Unix time, to be shown.
+"""attempts: how often it was begun; ticket: of the last caller; changed_s: Unix time of the change, for display.
 
 aged_s: when it changed by the history's own time; origin: the origin in the message's envelope (lives.py).
 """
@@ -121,7 +121,7 @@ leaders = Table(
     Column("note", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
-"""leader: empty after one that has resigned; ticket: of its process; beat: goes up while it lives; note: its own."""
+"""leader: empty after a resignation; ticket: of its process; beat: rises while it lives; note: for its successors."""
 
 hooks = Table(
     "document_history_hook",
@@ -152,8 +152,8 @@ moves = Table(
     Column("scope", Text, nullable=False),
     Column("key", Text, nullable=False),
 )
-"""Is there while a history moves, and for good where it was. source, target: URLs; is_target: whether it comes to here;
-part, scope, key: up to where its rows are here.
+"""Exists during a move, and for good in the old place. source, target: URLs; is_target: whether it moves to here; part,
+scope, key: the last copied row.
 """
 changed = Table(
     "document_history_changed",

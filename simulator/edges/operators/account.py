@@ -1,6 +1,6 @@
 """The place and the outcome of a message, for `explain`, `history` and the console.
 
-Stores, the document history and logs are read, and the running nodes are asked, as they alone know what is in memory.
+Stores, the document history and logs are read, and running nodes are asked: only they know their memory.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: st
 async def send_back(
     place: Place, node: str | None, queue: str, identifiers: Sequence[str]
 ) -> tuple[int, int]:
-    """`oversee.send_back`, after which the history beside the stores has what became of the lives that letters had.
+    """Do the same as `oversee.send_back`, and store the outcomes of the letters' lives in the default history.
 
     Raises:
         As for `oversee.send_back`, and:

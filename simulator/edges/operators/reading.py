@@ -295,7 +295,7 @@ class _Reader:
         self._called: Answered = {}
         """The evidence about each message, by each of its identifiers."""
         self._named: dict[str, list[Evidence]] = defaultdict(list)
-        """The same by identifier and by producer's id: what was sent once more has one of them in its envelope."""
+        """The evidence by identifier and by producer's id: messages that were sent again have one in their envelope."""
 
     def read(self) -> Audit:
         """Return everything known about each message that was answered 200."""

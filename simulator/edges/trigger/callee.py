@@ -113,7 +113,7 @@ class Call:
     cipher: the cipher of its body on its way; empty if it came in clear.
     signature, signed_by: the kind and hash of the verified signature, and the SHA-256 of the certificate that verified
     it; empty if there was none.
-    epoch: goes up whenever another trigger takes over the queue, so that a call of one before is known; 0 for none.
+    epoch: rises when another trigger takes over the queue, so late calls of earlier ones can be detected; 0 for none.
     packet: the whole packet, as `mqproto.simulator.client.ReceivedMessage` reads it.
     origin: the origin in its envelope.
     """
@@ -280,8 +280,8 @@ class HttpEndpoint:
 
 
 async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
-    """What a URL answers. Redirections are not followed, cookies are not kept, and what the environment says about
-    proxies is not asked.
+    """Return a URL's answer. Redirections are not followed, cookies are not kept, proxies of the environment are not
+    used.
 
     Raises:
         HttpError: there is no connection, or no readable answer.
@@ -380,8 +380,8 @@ def _business_error(response: Response, fields: list[str]) -> Answer | None:
 
 
 def _problem(response: Response) -> Answer | None:
-    """The business error that a problem is. A member of another type than it should have is not looked at, and the
-    status is that of the answer, whatever the problem says.  [RFC 9457] 3.1
+    """Return the business error in a problem, if it is one. Members of wrong types are ignored; the response's status
+    counts, not the problem's.  [RFC 9457] 3.1
     """
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
     problem = object_in(response)

@@ -27,7 +27,7 @@ from mqproto.simulator.client.talk import privacy
 
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
-    """The copy of a message for an error queue. If the body leaves no room for it, the reason is left out, or all."""
+    """Return a copy for an error queue. If the body leaves no room, the reason or the whole note is left out."""
     correlation = message.record.properties.correlation_id
     envelope = Envelope.of(message.extension)
     is_enveloped = envelope != Envelope()

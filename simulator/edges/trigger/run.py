@@ -285,7 +285,7 @@ async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
     """Return the meaning of the names, once known: perhaps only a node that is not running yet knows the queue.
 
     Raises:
-        UsageError: all nodes that may have such a queue run, and none has; or one for copies does not take them.
+        UsageError: no node has such a queue, and all that may have it run; or a queue for copies takes none.
         FormatNameError: a name is not valid.
     """
     since, is_told = trio.current_time(), False

@@ -1,4 +1,4 @@
-"""Which message a trigger attempts next, and when it leases another: in order within each group, groups side by side.
+"""Decides which message a trigger attempts next, and when it leases another: ordered in groups, groups in parallel.
 
 A queue hands out its first message that is not leased. A message that was rolled back is the first again, so later ones
 wait for it; if the queue then hands out another message, the first is gone. A decided message on its way out of the
@@ -134,8 +134,7 @@ class Schedule(Generic[Message]):
                 yield next(running, staying[0])
 
     def _probe(self) -> _Entry[Message] | None:
-        """Of a queue that is held, what is attempted next: the first of each group in turn, as one of them may be what
-        fails."""
+        """Return a held queue's next message to attempt: the first of each group in turn, as one may be the cause."""
         return min(self._firsts(), key=lambda entry: (entry.probes, entry.place), default=None)
 
     def _wants_probe(self, leased: list[_Entry[Message]]) -> bool:

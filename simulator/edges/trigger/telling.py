@@ -166,7 +166,7 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
 class Offer:
     """The URLs that may be called. Producers are not trusted, and the gateway can reach hosts that they cannot.
 
-    hosts: what producers may name: `HOST`, for the port that its scheme has, or `HOST:PORT`; None if none does.
+    hosts: what producers may name: `HOST`, with its scheme's default port, or `HOST:PORT`; None for none.
     url: gets reports about messages whose producers name no URL; empty for none.
     """
 

@@ -22,8 +22,8 @@ from mqproto.wire.guid import Guid
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HALF_OPEN_LIMIT: Final = 64
-"""Handshakes at a time with peers that call us, each of about 200 kB at most. One more ends the oldest from the host
-with the most, so a host that opens many takes places from itself."""
+"""Handshakes at a time with peers that call us, each of about 200 kB at most. One more ends the oldest of the host with
+the most: a host that opens many displaces its own."""
 CERTIFIED_LIMIT: Final = 16
 """Connections that a neighbour may have opened to us. Those with and without TLS do not take each other's places."""
 THREADS: Final = 1

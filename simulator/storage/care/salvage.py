@@ -83,7 +83,7 @@ class Salvage:
     Attributes:
         db: the tables, as they were at the beginning.
         with_log: whether the contents of SQLite's log are in them.
-        lacks: whether a part of the tables other than single messages, or of the log, cannot be read.
+        lacks: whether a part of the tables other than single messages is lost; how many records of the log are.
         is_running: whether its node runs, or another program has its lock.
         findings: damaged parts, each with its place, a line each.
         notices: other facts about the store, a line each.
