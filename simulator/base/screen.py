@@ -18,7 +18,7 @@ PIPE_COLUMNS: Final = 200
 
 
 def wide_console(*, stderr: bool = False, markup: bool = True) -> Console:
-    """Return a console as wide as the terminal. A pipe is wide enough for all our tables, so none is folded."""
+    """Return a console as wide as the terminal. A pipe counts as wide enough for any of our tables."""
     console = Console(highlight=False, stderr=stderr, markup=markup)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE_COLUMNS

@@ -534,7 +534,7 @@ class Client:
         """Have the node make a queue, which survives restarts; return it.
 
         Args:
-            queue: its name, or such a path name as `.\\private$\\orders`.
+            queue: its name, or a path name such as `.\\private$\\orders`.
             properties: see `control.QueueWish`.
 
         Raises:

@@ -141,7 +141,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     extension: the original's extension, if that was not an envelope.
     correlation: the original's correlation id, 20 bytes; empty if it had none.
     admin_queue, acknowledgments: the format name of its administration queue, and the acknowledgments that it asked
-    for; empty and 0 for none.
+        for; empty and 0 for none.
     """
 
     failure: str

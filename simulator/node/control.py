@@ -135,9 +135,9 @@ class Hello(msgspec.Struct, array_like=True):
     birth: tells a forgotten invoker from a new one. The invoker keeps it before it invokes anything, on disk if it
         lasts, and introduces itself with it from then on.
     remembered: False if the node has forgotten the invoker's earlier operations. Then nobody can tell whether an
-    operation without an outcome was performed, and it may not be invoked again. following, outcomes: if the
-    introduction says `recalls`: the identifier of its next operation, and the remembered outcomes in their kept form,
-    in any order.
+        operation without an outcome was performed, and it may not be invoked again.
+    following, outcomes: after an introduction with `recalls`, the identifier of its next operation, and the remembered
+        outcomes in their kept form, in any order.
     """
 
     version: int

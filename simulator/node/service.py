@@ -50,7 +50,7 @@ READER_LIMIT: Final = 32
 READERS_ASK: Final = 4
 """How many questions from readers to answer at a time, because each reads the disk."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
-"""How many bytes of answers a client may leave unread; beyond it, the node reads nothing from it until they are."""
+"""How many bytes of answers a client may leave unread; beyond it, the node waits before reading more."""
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
 """The most bytes that one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9

@@ -63,7 +63,7 @@ class _Due:
     keys: the keys of the messages that the segment put into the store; those still in the store have to go.
     looked_at: how many of these keys are done.
     removals, identifiers: how many of the removals and identifiers that only the log has are due, the oldest first. The
-    rest belongs to later segments.
+        rest belongs to later segments.
     """
 
     keys: list[int]

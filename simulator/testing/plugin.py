@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def queue_managers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starting]:
-    """Starts queue managers for one test, and ends them however that ends: see `mqproto.simulator.testing.managers`."""
+    """Starts queue managers for one test, and ends them even if it fails: see `mqproto.simulator.testing.managers`."""
     try:
         from mqproto.simulator.testing.managers import Starting
     except ModuleNotFoundError as missing:

@@ -103,7 +103,7 @@ class Node:
     metrics: where it answers /metrics, /live and /ready over HTTP; None for nowhere.
     traces: the URL of the collector for its spans; empty for the URL in the environment.
     sites, routing_server, out_routing_servers, in_routing_servers: as in `mqproto.routing.Machine`, with other nodes
-    and sites by name.
+        and sites by name.
     """
 
     name: str

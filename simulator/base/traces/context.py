@@ -59,7 +59,7 @@ def is_sampled(trace: Trace) -> bool:
 
 
 def sampled_in(packet: bytes) -> Trace | None:
-    """Return the trace of a UserMessage, if it is sampled, else None. Most have none, which is quick to see."""
+    """Return the trace of a UserMessage, if it is sampled, else None. For most, the check is quick: they have none."""
     if packet.find(_NEEDLE, 0, SEARCHED_BYTES) < 0:
         return None
     _, extension, body, _ = variable_part(packet)

@@ -28,7 +28,7 @@ async def tracing(typed: str, who: str, log: FilteringBoundLogger) -> AsyncItera
         who: the process's name in the log.
 
     Raises:
-        UsageError: the typed URL does not work. For variables, which may be meant for others, it is a warning.
+        UsageError: the typed URL does not work. Variables that do not work only cause a warning.
     """
     tracer: Tracer | None = None
     try:

@@ -163,7 +163,7 @@ class Submitter(Protocol):
 
         Raises:
             UsageError, FormatNameError, NodeUnreachable: the node does not have it, and nothing sends it any more,
-            because another gateway may begin it again.
+                because another gateway may begin it again.
             InDoubt: the outcome will be known later, and then goes to `Gateway.recover`.
         """
 

@@ -77,7 +77,8 @@ def trusting(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl
 
     Args:
         ca: a PEM file of authorities, instead of all others; None for those of SSL_CERT_FILE or SSL_CERT_DIR or, if
-        these are not set, of certifi. certificate, key: PEM files; None for none.
+            these are not set, of certifi.
+        certificate, key: PEM files; None for none.
 
     Raises:
         UsageError: a file is missing or invalid, or others can read the key.

@@ -112,7 +112,7 @@ class Call:
     sender_id: the SID that it claims for its sender; empty for none. Only a signature proves it.
     cipher: the cipher of its body on its way; empty if it came in clear.
     signature, signed_by: the kind and hash of the verified signature, and the SHA-256 of the certificate that verified
-    it; empty if there was none.
+        it; empty if there was none.
     epoch: rises when another trigger takes over the queue, so late calls of earlier ones can be detected; 0 for none.
     packet: the whole packet, as `mqproto.simulator.client.ReceivedMessage` reads it.
     origin: the origin in its envelope.

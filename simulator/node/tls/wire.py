@@ -120,7 +120,7 @@ class TlsSocket:
         assert not flag
 
     def send(self, data: bytes | memoryview) -> int:
-        """Encrypt and send; return how many bytes the system took. The next call has to begin with the bytes after.
+        """Encrypt and send; return how many bytes the system took. The next call begins with the rest.
 
         Raises:
             BlockingIOError: the system takes none now.
