@@ -43,7 +43,7 @@ class Socket(Protocol):
 
 
 class Connection:
-    """Sends at once what the kernel takes, and the rest in a task of its own.
+    """Sends as much as the kernel takes at once, and the rest in a separate task.
 
     Args:
         connected: the socket; it belongs to the connection from now on.
@@ -125,7 +125,7 @@ class Connection:
             self._flushed.set()
 
     async def flushed(self) -> None:
-        """Return when nothing waits to be sent: it has left, or it never will."""
+        """Return when no data waits to be sent: all has left, or the connection is broken."""
         await self._flushed.wait()
 
     async def readable(self) -> None:
@@ -139,7 +139,7 @@ class Connection:
         await trio.lowlevel.wait_readable(self._socket)
 
     def read(self, limit_bytes: int = READ_BYTES) -> memoryview | None:
-        """Return what has arrived, up to a limit; empty at the end of the stream, None if nothing has.
+        """Return the data that has arrived, up to a limit; empty at the end of the stream, None if nothing has.
 
         The result lies in the buffer: use it before the next checkpoint.
 

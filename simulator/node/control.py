@@ -331,7 +331,7 @@ class QueueReceiver(msgspec.Struct, array_like=True):
 
 
 class Explanation(msgspec.Struct, array_like=True):
-    """What a node knows about a subject: queues, sequences and messages, the oldest of a queue first.
+    """A node's knowledge about a subject: queues, sequences and messages, the oldest of a queue first.
 
     receivers: the receivers of these queues; unlisted_receivers: how many more there are.
     """

@@ -86,7 +86,7 @@ class ClientService:
         core: carries out their requests.
         directory: resolves the names that they use.
         store: has most messages, and answers questions about them.
-        state: what the store has about invokers of numbered operations.
+        state: the store's records about invokers of numbered operations.
         buffer: for reads from their sockets.
         room: knows the room on the disk.
         log: for lines about each client's changes.

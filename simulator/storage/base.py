@@ -454,7 +454,7 @@ class StoreTables:
         )
 
     def _found_witness(self) -> Said | None:
-        """Return what the witness of the log says, if it lies beside the tables."""
+        """Return the contents of the log's witness, if it lies beside the tables."""
         path = witness_path(self.path)
         with explained_file(path):
             there = path.name in self._files.names(path.parent)

@@ -170,11 +170,11 @@ class LogSegment:
 
     @property
     def free_bytes(self) -> int:
-        """How many bytes are left for records."""
+        """How many bytes are free for records."""
         return self.size_bytes - self.used_bytes
 
     def has_room_for(self, record: Record) -> bool:
-        """Whether the record fits into what is left."""
+        """Whether the record fits into the free space."""
         return record.size_bytes <= self.free_bytes
 
     def append(self, record: Record) -> None:

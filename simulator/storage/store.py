@@ -106,8 +106,8 @@ class Store:
                 self._witness = undo.enter_context(closing(witness_of(files, self._tables, place, node)))
                 found = recover(files, self._tables, self._witness, place, node)
                 self.notices, self.unfinished = found.notices, found.unfinished
-                """Facts about the store as it was found, a line each; and a report about a record that a kill cut
-                short, or empty."""
+                """What an operator should know about how the store was found, a line each; and the record that a kill
+                cut short, and that nobody was told about, or nothing."""
                 self._reserve = Reserve(files, place, node, limits.reserve_bytes, limits.segment_bytes)
                 self._log = Log(limits, self._reserve, self._tables, found, self._witness, self._identity)
                 self._recent = self._log.recent

@@ -103,7 +103,7 @@ class QueueManagers:
         return connect(self.topology, name, self.directory, journal=journal)
 
     def log(self, name: str) -> str:
-        """Return what a queue manager has logged since its first start."""
+        """Return the log of a queue manager since its first start."""
         return (self.directory / f"{self._known(name)}.log").read_text("utf-8", "replace")
 
     def kill(self, name: str) -> None:

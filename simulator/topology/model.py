@@ -45,7 +45,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strangers:
-    """What queue managers outside the topology may do, besides sending to queues that are open to them.
+    """The rights of queue managers outside the topology, besides sending to queues that are open to them.
 
     hear: the sources that are answered at all: addresses, networks, or `any`.
     call: the hosts that a node may call when a stranger asks for an answer there.

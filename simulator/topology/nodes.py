@@ -33,7 +33,7 @@ class DeclaredQueue:
     public: its GUID in the directory, for a queue that is addressed as PUBLIC=.
     quota_kb: Quota, the limit for all its messages, in units of 1,024 bytes; None for no limit of its own.
     journal: Journaling, whether received messages are copied to its journal.
-    journal_quota_kb: JournalQuota, what the journal may take; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
+    journal_quota_kb: JournalQuota, the limit of the journal; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
     strangers: whether queue managers outside the topology may send to it.
     protection: Authentication, PrivacyLevel and Security: what it requires of messages.
     connector: the GUID of the foreign system whose connector queue it is, addressed as CONNECTOR=.

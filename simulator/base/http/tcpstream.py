@@ -47,7 +47,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
                     sent += self.send_at_once(rest[sent:])
 
     def send_at_once(self, data: bytes | bytearray | memoryview) -> int:
-        """Send what the kernel takes now; return the number of bytes."""
+        """Send as many bytes as the kernel takes now; return their number."""
         try:
             return self._socket.send(data)
         except BlockingIOError:

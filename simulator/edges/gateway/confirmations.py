@@ -46,7 +46,7 @@ class ConfirmationReader:
 
     Args:
         queue: the name of the queue for them; it is made if it is missing.
-        fullness: is told about each confirmation.
+        fullness: gets each confirmation.
         on_end: reports an end to those who wait for it, once the history has it; it may raise HistoryError.
     """
 

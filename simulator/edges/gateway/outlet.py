@@ -113,7 +113,7 @@ class Outlet:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Stay connected. `task_status` is told about the first connection.
+        """Stay connected. `task_status` gets the first connection.
 
         Args:
             in_question: returns the tickets of messages that the node may have accepted without our knowledge.

@@ -204,7 +204,7 @@ class Documents:
         """The name of the database in errors."""
         self._chosen_s = keep_s
         self.keep_s, self.since_s = KEEP_S, 0.0
-        """As of `layouts`."""
+        """The values of the same names in `layouts`."""
         self._clock = clock
         self._passed_s = passed_s
         self._own_time = OwnTime(passed_s)

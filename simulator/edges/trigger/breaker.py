@@ -65,7 +65,7 @@ def state_in(note: bytes) -> State:
 
 
 class BreakerPause(NamedTuple):
-    """What a failure means while the breaker is open.
+    """The consequence of a failure while the breaker is open.
 
     pause_s: how long to try nothing.
     is_spared: whether it does not count as an attempt.

@@ -67,8 +67,8 @@ class TriggerJudge:
     """Decides the outcome of each message of a queue, and calls the consumer for new ones.
 
     Args:
-        consumer: whom to call.
-        breaker: is told about the consumer's successes and failures.
+        consumer: the consumer to call.
+        breaker: gets the consumer's successes and failures.
         confirm: checks, right before a call, that no other trigger has taken over.
         limit: how often a message may be delivered.
         timeout_s: how long a consumer or resolver may take to answer.

@@ -18,7 +18,7 @@ from mqproto.simulator.topology.places import Place
 
 @dataclass(frozen=True, slots=True)
 class TriggerStanding:
-    r"""What is known about the triggers of one queue.
+    r"""The state of the triggers of one queue.
 
     queue: such as `destination\orders`.
     leader: the trigger that delivers; empty if the last one has resigned.

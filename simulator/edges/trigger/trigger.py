@@ -98,7 +98,7 @@ class Trigger:
     Args:
         connect: opens a connection to the node that hosts the queue.
         queue: the queue's name at that node.
-        consumer: whom to call.
+        consumer: the consumer to call.
         detection: decides which messages are new.
         log: gets a line for each waypoint of each message.
         on_ready: called when the node has answered for the first time, or when another trigger leads.

@@ -89,7 +89,7 @@ class Recalled:
 
 
 class Connected(NamedTuple):
-    """What is known about an invoker with a connection."""
+    """The facts about an invoker with a connection."""
 
     lasting: bool
     birth_s: int | None

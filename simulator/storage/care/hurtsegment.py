@@ -36,7 +36,7 @@ class Salvaged(NamedTuple):
 
 
 class HurtSegment(FoundSegment):
-    """Reads what is whole in a segment.
+    """Reads the undamaged records of a segment.
 
     Args:
         is_last: whether no segment follows.

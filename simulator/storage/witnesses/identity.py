@@ -98,7 +98,7 @@ class Identity:
         """Decide which life the store is in, once the log is in the tables.
 
         Args:
-            stored: what the store says about itself.
+            stored: the store's own record of its life.
             waiting: the MessageIDs of our messages that wait in it.
             dice: chooses the first MessageID of a new life.
 

@@ -158,7 +158,7 @@ class LifeFile:
         self.flush()
 
     def flush(self) -> None:
-        """Put what was written on disk, in both sectors, unless the disk is full.
+        """Flush the written data to disk, in both sectors, unless the disk is full.
 
         Raises:
             StoreError: the data may not be on disk.
