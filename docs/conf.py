@@ -1,4 +1,4 @@
-"""How Sphinx makes a site of these pages: `make docs`. Nothing in it comes from another host."""
+"""Sphinx configuration that makes a site of these pages: `make docs`. The site loads nothing from other hosts."""
 
 import re
 import sys
@@ -26,12 +26,12 @@ FIELD = re.compile(r" *(\w+(?:, \w+)*): (?=\S)")
 
 
 def filled(_app: object, _name: str, source: list[str]) -> None:
-    """Put what the program declares where a page asks for it."""
+    """Replace each `{{name}}` of a page with the declarations that it asks for."""
     source[0] = ASKED.sub(lambda found: "\n".join(getattr(declared, found[1])()), source[0])
 
 
 def listed(_app: object, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
-    """Make lists of the lines `field: what it is` of a docstring, and code of indented lines."""
+    """Turn the lines `field: what it is` of a docstring into lists, and indented lines into code."""
     told: list[str] = []
     depth: int | None = None
     for line in lines:
@@ -49,6 +49,6 @@ def listed(_app: object, _what: str, _name: str, _object: object, _options: obje
 
 
 def setup(app: Any) -> None:
-    """Register it with Sphinx."""
+    """Register the two functions above with Sphinx."""
     app.connect("source-read", filled)
     app.connect("autodoc-process-docstring", listed)

@@ -1,4 +1,4 @@
-"""What the program declares, as Markdown: a line `{{name}}` of a page becomes what the function of that name yields."""
+"""The program's declarations, as Markdown: the function `name` yields the text that replaces `{{name}}` in a page."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ __all__ = ["tables"]
 
 
 def table(heads: str, rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """A table, whatever its cells say; heads stand between bars."""
+    """Yield a Markdown table, with the cells escaped; `heads` are separated by bars."""
     yield from ("", f"| {heads} |", "|---" * (heads.count("|") + 1) + "|")
     for row in rows:
         yield f"| {' | '.join(map(plain, row))} |"
 
 
 def plain(said: object) -> str:
-    """In one line, with nothing that means more in Markdown."""
+    """Return a text on one line, without characters that have a meaning in Markdown."""
     return re.sub(r"([|<[*])", r"\\\1", " ".join(str(said).split()))
 
 
 def statuses() -> Iterator[str]:
-    """How commands end."""
+    """The exit statuses of commands."""
     rows = (
         (output.DONE, "done, or nobody reads the rest of the output"),
         (
@@ -71,7 +71,7 @@ def statuses() -> Iterator[str]:
 
 
 def ports() -> Iterator[str]:
-    """Where programs listen if nothing else is named."""
+    """The addresses and ports where programs listen by default."""
     rows = (
         (f"{MSMQ_PORT}, TCP", "a node, for other queue managers", "`--address`, or `port` of a topology"),
         (f"{PING_PORT}, UDP", "a node, for Pings", "`answer_pings` of a topology"),
@@ -84,7 +84,7 @@ def ports() -> Iterator[str]:
 
 
 def commands() -> Iterator[str]:
-    """Every command with its options; first those of `mqproto` itself, which it only names of the others."""
+    """Every command with its options. Options of `mqproto` itself come first; other commands only name them."""
     every = get_command(app)
     for typed, command in (("mqproto", every), *proportion.commands(every, "mqproto")):
         yield from ("", f"## {typed}", "", command.help, "")
@@ -106,7 +106,7 @@ def definitions() -> Iterator[str]:
 
 
 def size(field: construct.Construct[Any, Any]) -> int | str:
-    """How many bytes a field has."""
+    """Return the size of a field in bytes."""
     try:
         return field.sizeof()
     except construct.SizeofError:
@@ -114,12 +114,12 @@ def size(field: construct.Construct[Any, Any]) -> int | str:
 
 
 def topology() -> Iterator[str]:
-    """What a topology may say."""
+    """The keys that a topology may have."""
     yield inspect.cleandoc(file.__doc__ or "").partition("\n")[2]
 
 
 def settings() -> Iterator[str]:
-    """What [settings] of a topology may say, with the defaults and the docstrings of the fields."""
+    """The keys of [settings] in a topology, with the defaults and the docstrings of the fields."""
     tree = ast.parse(inspect.getsource(configuration.Settings)).body[0]
     assert isinstance(tree, ast.ClassDef)
     rows = []
@@ -131,7 +131,7 @@ def settings() -> Iterator[str]:
 
 
 def http() -> Iterator[str]:
-    """Each path of a gateway: what is sent, and what is answered 200."""
+    """Each path of a gateway: the request, and the content of an answer with status 200."""
     described = openapi(ProducerPolicy(callbacks=Offer(frozenset({"shop.example"}))))
     for path, methods in described["paths"].items():
         for method, each in methods.items():
@@ -154,7 +154,7 @@ def http() -> Iterator[str]:
 
 
 def layouts() -> Iterator[str]:
-    """The numbers by which a program knows what it can read."""
+    """The version numbers by which a program knows whether it can read a file."""
     yield from table(
         "what | number | an earlier one",
         (
@@ -177,22 +177,22 @@ def refusals() -> Iterator[str]:
 
 
 def metrics() -> Iterator[str]:
-    """What a node tells Prometheus."""
+    """The metrics of a node for Prometheus."""
     yield from families_of(families(WHOLE, FACTS))
 
 
 def metrics_of_gateways() -> Iterator[str]:
-    """What a gateway tells Prometheus."""
+    """The metrics of a gateway for Prometheus."""
     yield from families_of(of_gateway(EDGE, GATEWAY))
 
 
 def metrics_of_triggers() -> Iterator[str]:
-    """What a trigger tells Prometheus."""
+    """The metrics of a trigger for Prometheus."""
     yield from families_of(of_trigger(EDGE, TRIGGER))
 
 
 def families_of(told: Iterable[Metric]) -> Iterator[str]:
-    """A table of metrics. The last sample of a histogram, its sum, has no label of its own."""
+    """A table of metrics. A histogram's last sample, its sum, has no additional label."""
     ours = [each for each in told if each.name.startswith("mqproto_")]
     names = (f"`{each.name}{'_total' * (each.type == 'counter')}`" for each in ours)
     rows = ((", ".join(each.samples[-1].labels), each.type, each.documentation) for each in ours)
@@ -207,18 +207,18 @@ def waypoints() -> Iterator[str]:
 
 
 def cues() -> Iterator[str]:
-    """What the body of a message asks of a validating consumer."""
+    """The cues in a message's body that tell a validating consumer what to do."""
     yield from table("cue | the consumer", ((f"`{cue.value}`", cue.meaning) for cue in Cue))
 
 
 def ways() -> Iterator[str]:
-    """Each way in which a message can end or go on, and what an audit says about it."""
+    """Each way in which a message can end or go on, and how an audit describes it."""
     rows = ((f"`{way.name}`", way.owner, ": ".join(filter(None, (way.end, way.reason)))) for way in WAYS)
     yield from table("way | who has the message then | what the audit says", rows)
 
 
 def sections() -> Iterator[str]:
-    """The sections of the specification that are not done, and why."""
+    """The sections of the specification that are not implemented, and why."""
     said = ((name, *each.values()) for name, each in conformance.load()["sections"].items() if len(each) > 1)
     yield from table("section | | what is missing", said)
 

@@ -1,7 +1,7 @@
 """The binary protocol of Microsoft Message Queuing, [MS-MQQB]: no sockets, no clock, no disk.
 
 `QueueManager` is the core of a node: feed it events, and `take` returns one `Batch` of what to do. `carry_out` has
-your `Hands` do it, in the order that keeps the promise.
+your `Hands` do it, in an order that loses and repeats no message.
 `mqproto.wire` has the packets, `mqproto.formatname` the names of queues, `mqproto.testing` strategies for both.
 
 A name is imported on first use, so a program that needs only the wire does not wait for the core.

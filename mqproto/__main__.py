@@ -1,7 +1,7 @@
 """`python -m mqproto` is the command `mqproto`.
 
-The command lies above this package, which imports nothing from it. So this asks the installed distribution what its
-console script starts, and starts that.
+The command lies above this package, which imports nothing from it. So this module asks the installed distribution
+for the entry point of its console script, and starts it.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Settings:
     """Session Retry Connect Timer: from a failed or lost session to the next try."""
 
     answer_pings: bool = True
-    """Whether to answer Pings: note <10>. Windows NT to Server 2003 always answer; they ping before they connect,
+    """Whether to answer Pings: note <10>. Windows NT to Server 2003 always answer. They also ping before they connect,
     and stay away without an answer. Windows since Vista answers only if it is told to (EnablePingService)."""
     require_pings: bool = False
     """Whether to ping a neighbour before connecting, and not to connect without an answer: note <7>, <56>.
@@ -62,10 +62,10 @@ class Settings:
     expire_sent: str = KEEP
     """What to do with a message whose TimeToReachQueue ends after it was sent and before it is acknowledged.
 
-    KEEP: a message of ours in a sequence waits for word from its destination, any other for the next hop or the end of
-    the session, and a transactional one from elsewhere is passed on. FIGURES: each ends, as figures 5, 7, 9 and 10 say.
-    It may have arrived: ours in a sequence is a dead letter in doubt until its destination says more. A message that
-    asks for no dead letter is journaled instead, if it asks for that.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8"""
+    KEEP: our own transactional message waits for its destination's answer, another for the next hop's or the session's
+    end; others' transactional messages are passed on. FIGURES: each ends, as figures 5, 7, 9 and 10 say.
+    It may have arrived, so our own transactional message is a dead letter in doubt until its destination says more. A
+    message that asks for no dead letter but for a journal is journaled instead.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8"""
 
     waypoints: bool = False
     """Whether to log each step of each message: mqproto/turn/waypoints.py."""
@@ -74,7 +74,7 @@ class Settings:
     """The most entries that the MessageIDHistoryTable has, all senders together; at least four times `window_size`.
     Windows has 10,000. An entry takes about 100 bytes of memory."""
     remove_duplicate_cleanup_ms: int = 1_800_000
-    """How long each entry stays if there is room. Each sender's newest stay longer: manager/identifiers.py."""
+    """How long an entry stays if there is room. Each sender's newest entries stay longer: manager/identifiers.py."""
 
     send_insecure_nacks: bool = False
     """SendInsecureNacks: whether to tell an administration queue, for example, that a queue does not exist.  5.1"""
@@ -84,35 +84,35 @@ class Settings:
     """JournalQuota of the journal and of each dead-letter queue; messages beyond it are dropped. None: no limit."""
 
     maximum_sessions: int = 1_000
-    """With more sessions than this, strangers are refused; known queue managers are not."""
+    """The number of sessions beyond which strangers are refused; known queue managers are not refused."""
     maximum_sequences: int = 20_000
-    """Incoming sequences, one for each sender, queue and name of the queue. Any more are turned away."""
+    """The most incoming sequences, one for each sender, queue and name of the queue. Further ones are turned away."""
     strangers_share_percent: int = 25
     """The share of a node's time for all strangers together; each host gets the same share of it."""
     strangers_sequences: int = 1_000
-    """Strangers' incoming sequences in memory. Beyond it, the host with the most has one moved to disk."""
+    """The most incoming sequences of strangers in memory. Beyond it, the host with the most has one moved to disk."""
     strangers_remembered: int = 8_192
     """How many strangers' messages the MessageIDHistoryTable has."""
     strangers_queue_bytes: int = 16 * 2**20
     """A stranger's message is refused if its queue already holds more than this."""
     strangers_unfinished_bytes: int = 32 * 2**20
-    """The most that all strangers may have in unfinished packets. Beyond it, the host with the most loses one."""
+    """The most that all strangers may have in unfinished packets. Beyond it, the host with the most loses a packet."""
     peers_remembered: int = 1_000
     """How many undeclared queue managers to remember, with the address where each was met."""
     peers_forgotten_days: int = 30
-    """For how long to remember them after they were last seen."""
+    """The number of days for which undeclared queue managers are remembered after they were last seen."""
     roaming: bool = False
-    """Whether an undeclared GUID may move to another address once nobody with it answers at the old one."""
+    """Whether an undeclared GUID may move to another address once the old one no longer answers with it."""
     answers_awaited_s: int = 86_400
-    """For how long at most to call a queue manager outside the topology for answers to what it was sent."""
+    """For how long to call a queue manager outside the topology for answers to our messages."""
     held_messages_limit: int = 4_096
     held_bytes_limit: int = 16 * 2**20
-    """What one sequence may hold behind a gap. A message beyond it is dropped; its sender still has it."""
+    """The most bytes that a sequence may hold behind a gap. Messages beyond it are dropped; their sender has them."""
     resend_batch: int = 1_024
     """How many messages to resend before an OrderAck must confirm that they arrive."""
     resident_messages: int = 512
     resident_bytes: int = 4 * 2**20
-    """How much of each queue stays in memory; the rest is read from the store when its turn comes."""
+    """The bytes of each queue that stay in memory; the rest is read from the store when its turn comes."""
     in_flight_bytes: int = 8 * 2**20
     """The most unacknowledged bytes on one session; one message is always allowed."""
 
@@ -167,14 +167,14 @@ class Settings:
 
     @property
     def follows_figures(self) -> bool:
-        """Whether sent messages end when their time is over."""
+        """Whether a sent message ends when its TimeToReachQueue is over, as in the figures."""
         return self.expire_sent == FIGURES
 
     @property
     def page_limits(self) -> tuple[int, int]:
-        """The number of messages to look through at a time, and the bytes that they may take, unless there is only one.
+        """The number of messages in a page, and the bytes that they may take; a single message may be larger.
 
-        A page is never larger than what may be in memory of one queue.
+        A page is never larger than the part of a queue that may be in memory.
         """
         return min(PAGE_MESSAGES, self.resident_messages), min(PAGE_BYTES, self.resident_bytes)
 

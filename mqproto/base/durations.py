@@ -23,7 +23,7 @@ BOUNDS_S: Final = (
     1.0,
     2.5,
 )
-"""From a disk that does not flush to one that hardly moves."""
+"""The upper bounds of the ranges: from a disk that does not flush to a disk that hardly moves."""
 
 
 class Durations:
@@ -35,7 +35,7 @@ class Durations:
         self._counts = [0] * (len(bounds_s) + 1)
 
     def add(self, duration_s: float, count: int = 1) -> None:
-        """Count one duration, or the same one `count` times."""
+        """Add one duration, or add the same duration `count` times."""
         self.total_s += duration_s * count
         self._counts[bisect_left(self._bounds_s, duration_s)] += count
 

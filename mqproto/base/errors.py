@@ -1,4 +1,4 @@
-"""The errors that mqproto raises, by whose mistake it was: the bytes' or the caller's."""
+"""The errors that mqproto raises: a class for wrong bytes, and a class for a caller's mistake."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class MqprotoError(Exception):
 class WireFormatError(MqprotoError, ValueError):
     """Bytes that form no packet of [MS-MQQB] 2.2.
 
-    The text is one line and names all five facts, so a reader can find the byte and the rule. It has no more of what a
-    peer wrote than foreign.py lets through.
+    The text is one line and names all five facts, so a reader can find the byte and the rule. Text from
+    a peer is shortened and escaped by foreign.py.
 
     Args:
-        field: dotted, in the record's words: `user.destination_queue.count`.
+        field: its dotted path in the record, such as `user.destination_queue.count`.
         offset: of the field's first byte, counted from the first byte of the packet.
-        value: what was there, or how many bytes there were.
-        limit: what would have been right, in words: `at most 250`, `0x10`, `28 bytes`.
-        section: of the specification, as in `[MS-MQMQ] 2.2.19.3`.
+        value: the wrong value, or the number of bytes.
+        limit: the allowed value in words: `at most 250`, `0x10`, `28 bytes`.
+        section: the specification's section, as in `[MS-MQMQ] 2.2.19.3`.
     """
 
     def __init__(self, field: str, offset: int, value: object, limit: str, section: str) -> None:
@@ -40,7 +40,7 @@ class WireFormatError(MqprotoError, ValueError):
 
 
 class FormatNameError(MqprotoError, ValueError):
-    """A text does not name a queue; says why in one line of 600 characters at most.  [MS-MQMQ] 2.1"""
+    """A text does not name a queue. The error says why, in one line of at most 600 characters.  [MS-MQMQ] 2.1"""
 
     def __init__(self, text: str) -> None:
         super().__init__(shown(text, TEXT_LIMIT))

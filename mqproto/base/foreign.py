@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 VALUE_LIMIT: Final = 200
-"""The most characters to show of a text that somebody else wrote; each takes up to 4 bytes of UTF-8."""
+"""The most characters to show of a text from somebody else; each takes up to 4 bytes of UTF-8."""
 TEXT_LIMIT: Final = 600
-"""The most characters of a whole refusal or a fact of a note: our own words and a stranger's. The longest format name
-of a queue, about 450, fits whole."""
+"""The most characters of a whole refusal, or of a fact in a note, with a stranger's text included. The longest format
+name of a queue, about 450, fits whole."""
 
 
 def shown(text: str, limit: int = VALUE_LIMIT) -> str:
     """Return the text on one line, in `limit` characters at most.
 
-    Unprintable characters are escaped, also line breaks and what a terminal would obey. A text that is too long is cut,
-    and its end says how long it was: `... (2,097,000 characters)`.
+    Unprintable characters are escaped, including line breaks and terminal controls. A text that is too long is cut,
+    and its end shows its full length: `... (2,097,000 characters)`.
     """
     if len(text) <= limit and text.isprintable():
         return text

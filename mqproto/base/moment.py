@@ -1,4 +1,4 @@
-"""Time, as an argument."""
+"""The time of an event, passed as an argument."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class Ranges:
-    """Integers in as few ranges as there are gaps between them."""
+    """A set of integers, kept as one range for each unbroken run."""
 
     def __init__(self) -> None:
         self._first: list[int] = []
@@ -21,7 +21,7 @@ class Ranges:
         return at >= 0 and number <= self._last[at]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """The ranges, lowest first, both ends included."""
+        """Yield the ranges as first and last number, lowest first."""
         return zip(self._first, self._last, strict=True)
 
     @property
@@ -31,11 +31,11 @@ class Ranges:
 
     @property
     def highest(self) -> int:
-        """The highest number, or 0."""
+        """The highest number in the set; 0 if the set is empty."""
         return self._last[-1] if self._last else 0
 
     def add(self, first: int, last: int) -> None:
-        """Add all numbers from `first` to `last`; some of them may be in the set."""
+        """Add all numbers from `first` to `last`; some of them may be in the set already."""
         if self._last and self._first[-1] <= first <= self._last[-1] + 1:
             # Nearly always: the next number.
             if last > self._last[-1]:
@@ -59,7 +59,7 @@ class Ranges:
         return self._last[at] + 1 if at >= 0 and self._last[at] > number else number + 1
 
     def gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The ranges of numbers from `first` to `last` that are not in the set, lowest first, both ends included."""
+        """Yield the ranges from `first` to `last` that are not in the set, as first and last number, lowest first."""
         for begins, ends in self:
             if begins > last:
                 break
@@ -70,11 +70,11 @@ class Ranges:
             yield first, last
 
     def count_through(self, number: int) -> int:
-        """How many numbers up to this one are in the set."""
+        """The number of members up to this number."""
         return sum(min(last, number) - first + 1 for first, last in self if first <= number)
 
     def drop_through(self, number: int) -> int:
-        """Forget all numbers up to this one; return the number of those that were in the set."""
+        """Remove all numbers up to this one; return how many were in the set."""
         count = 0
         while self._first and self._first[0] <= number:
             last = min(self._last[0], number)
@@ -86,6 +86,6 @@ class Ranges:
         return count
 
     def clear(self) -> None:
-        """Forget all numbers."""
+        """Remove all numbers."""
         self._first.clear()
         self._last.clear()

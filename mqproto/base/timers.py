@@ -33,7 +33,7 @@ class Timer(Enum):
 
 
 class Timers:
-    """Deadlines by timer and owner. Putting one off costs a dictionary entry, cheap enough for every message.
+    """Deadlines by timer and owner. Postponing a deadline only sets a dictionary entry, cheap enough for every message.
 
     An owner is anything hashable that has several instances of a timer: a session, a sequence.
     """
@@ -61,7 +61,7 @@ class Timers:
         return (timer, owner) in self._deadlines
 
     def deadline_ms(self, timer: Timer, owner: Any) -> int | None:
-        """When the timer is due, or None if it does not run."""
+        """The deadline of the timer, or None if it does not run."""
         return self._deadlines.get((timer, owner))
 
     def expired(self, uptime_ms: int) -> Iterator[tuple[Timer, Any]]:
@@ -74,7 +74,7 @@ class Timers:
 
     @property
     def next_ms(self) -> int | None:
-        """The earliest deadline, or None. Corrects heap entries that were stopped or put off since."""
+        """The earliest deadline, or None. Also corrects heap entries of stopped or postponed timers."""
         while self._heap:
             at, _, key = self._heap[0]
             deadline = self._deadlines.get(key)

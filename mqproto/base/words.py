@@ -1,4 +1,4 @@
-"""Words for people and programs: words with a meaning, counts, dates and times."""
+"""Words for people and programs: enumerations of words, counts, dates and times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, Self
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ERA_YEARS: Final = 400
 ERA_S: Final = 146_097 * 86_400
-"""The calendar repeats itself after 400 years."""
+"""The seconds in 400 years, after which the calendar repeats itself."""
 
 
 class Word(StrEnum):
@@ -26,13 +26,13 @@ class Word(StrEnum):
 
 
 def counted(count: int, what: str) -> str:
-    """`1 packet`, `2 packets`."""
+    """Return a count with its noun, in the plural unless the count is 1: `1 packet`, `2 packets`."""
     return f"{count:,} {what}" + ("s" if count != 1 else "")
 
 
 @lru_cache(maxsize=256)
 def _told(second: int) -> tuple[str, str]:
-    """Date and time of day, UTC, of a second since 1970 or before; a year of five digits has a sign, as in ISO 8601."""
+    """Return UTC date and time of day for a Unix time, also before 1970; a year of five digits has a sign."""
     eras, rest = divmod(second, ERA_S)
     moment = _EPOCH + timedelta(seconds=rest)
     year = moment.year + ERA_YEARS * eras
@@ -41,23 +41,23 @@ def _told(second: int) -> tuple[str, str]:
 
 
 def date(time_ns: int) -> str:
-    """The date of any time that a capture can have, UTC."""
+    """The date in UTC of any time that a capture can have."""
     return _told(time_ns // 10**9)[0]
 
 
 def clock(time_ns: int, digits: int = 6) -> str:
-    """The time of day, UTC, with this many digits of a second."""
+    """The time of day in UTC, with this many digits of a second."""
     second, rest_ns = divmod(time_ns, 10**9)
     return f"{_told(second)[1]}.{rest_ns // 10 ** (9 - digits):0{digits}d}"
 
 
 def when(time_ns: int, digits: int = 6, parted: str = " ") -> str:
-    """Date and time of day, UTC."""
+    """The date and the time of day in UTC."""
     return f"{date(time_ns)}{parted}{clock(time_ns, digits)}"
 
 
 def brief(seconds: float | None) -> str:
-    """A time that is mostly short: `0.3 ms`, `42 ms`, `1.5 s`; nothing if it is not known."""
+    """Return a time that is usually short: `0.3 ms`, `42 ms`, `1.5 s`; an empty text for None."""
     if seconds is None:
         return ""
     if seconds < 0.9995:

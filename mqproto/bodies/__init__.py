@@ -1,6 +1,6 @@
 """Reads and writes message bodies: .NET's message formatters, COM's types, and the headers of service buses.
 
-`read_body` explains a body, `write_body` makes one; `to_json` and `from_json` convert values for people and back.
+`read_body` decodes a body, and `write_body` makes one. `to_json` and `from_json` convert values to JSON and back.
 """
 
 from mqproto.bodies.body import BINARY, BYTES, Body, describe, read_body, write_body

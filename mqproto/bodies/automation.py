@@ -1,14 +1,14 @@
 """Bodies of COM's MSMQMessage and of .NET's ActiveXMessageFormatter: one value, whose body type is its VT_ number.
 
-The numbers come from [MS-MQMQ] 2.2.12 and, where that has none, from [MS-OAUT] 2.2.7 and [MS-OLEPS] 2.15;
-[MC-MQAC] 3.17.4.1.22 and learn.microsoft.com, "ActiveXMessageFormatter.Read", say which a body may have. All values are
-little-endian; a body has the size of its type, and nothing behind it.
+The numbers come from [MS-MQMQ] 2.2.12 or else from [MS-OAUT] 2.2.7 and [MS-OLEPS] 2.15.
+[MC-MQAC] 3.17.4.1.22 and learn.microsoft.com, "ActiveXMessageFormatter.Read", list the types of bodies. All values are
+little-endian; a body has exactly the size of its type.
 
-    VT_BSTR, VT_LPWSTR   UTF-16          VT_LPSTR    ASCII; the last two with a NUL, or without
+    VT_BSTR, VT_LPWSTR   UTF-16          VT_LPSTR    ASCII; the last two may end with a NUL
     VT_BOOL   2 bytes: 0 or 0xFFFF       VT_CY       8 bytes, ten-thousandths
     VT_DATE   8 bytes, a double: days since 30 December 1899; the fraction is later in the day even if negative
     VT_VECTOR|VT_UI1, VT_ARRAY|VT_UI1    bytes as they are, from .NET and from COM; no other array has a published form
-    VT_STREAMED_OBJECT   a CLSID of 16 bytes, and what that class wrote about its object (IPersistStream)
+    VT_STREAMED_OBJECT   a CLSID of 16 bytes, and the bytes that this class wrote for its object (IPersistStream)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VT_ARRAY: Final = 0x2000
 _MS_PER_DAY: Final = 86_400_000
 _TICKS_PER_MS: Final = TICKS_PER_S // 1_000
 _DAY_ZERO_MS: Final = 693_593 * _MS_PER_DAY
-"""30 December 1899, counted from the year 1."""
+"""30 December 1899, in milliseconds since the year 1."""
 _FIRST_DAY: Final = -657_435
 _LAST_DAY: Final = 2_958_466
 """Days of the years 100 to 9999, which a VT_DATE may have.  [MS-OAUT] 2.2.25"""

@@ -1,7 +1,7 @@
 """Reads and writes a message's body, by its body type: [MS-MQMQ] 2.2.19.3.
 
 body type                               kind
-0, which says nothing                   xml, xml:int, xml:ArrayOfInt ... if the bytes are XML; else bytes
+0, the default                          xml, xml:int, xml:ArrayOfInt ... if the bytes are XML; else bytes
 768, BinaryMessageFormatter             binary
 a number of automation.py               its name, such as VT_BSTR
 """
@@ -28,9 +28,9 @@ _XML_BEGINS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\0", b"\xfe\xff\0<")
 class Body:
     """The value of a body.
 
-    kind: what it is; `write_body` takes it, unless it is "binary".
+    kind: the kind of the value; `write_body` accepts all kinds but "binary".
     value: bytes, if kind is "bytes".
-    reason: why it is shown as bytes although its type or its first byte promises more: one line; else empty.
+    reason: one line on why it is bytes although its type or first byte promises more; otherwise empty.
     headers: the headers of a service bus in the extension; None if there are none.
     """
 
@@ -41,14 +41,14 @@ class Body:
 
 
 def read_body(body: bytes, body_type: int, extension: bytes = b"") -> Body:
-    """Return the value of a body of this type; bytes with the reason if it is not what its type says.
+    """Return the value of a body of this type; bytes and the reason if the body does not fit its type.
 
-    Nothing in it is executed, looked up or fetched. Time and memory are in proportion to the body: for 4 MiB a few
-    seconds and 100 MB at most.
+    No content is executed, looked up or fetched. Time and memory are proportional to the body: a few seconds and at
+    most 100 MB for 4 MiB.
 
     Args:
         body_type: from the MessagePropertiesHeader.
-        extension: from there, too; it is read only for headers.
+        extension: from the MessagePropertiesHeader; only a service bus' headers are read from it.
     """
     headers = read_headers(extension)
     try:
@@ -73,7 +73,7 @@ def write_body(value: Value, kind: str) -> tuple[bytes, int]:
     """Return a body for the value, and its body type; `read_body` reads them back.
 
     Args:
-        kind: `bytes`, `xml`, `xml:` and a type, or a name such as `VT_I4`; in any case up to a colon.
+        kind: `bytes`, `xml`, `xml:` and a type, or a name such as `VT_I4`; case counts only after a colon.
 
     Raises:
         UsageError: there is no such kind, the value does not fit it, or it cannot be written, like "binary".

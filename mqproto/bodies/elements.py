@@ -1,7 +1,7 @@
 """Turns XML as .NET's XmlTextWriter writes it into elements and back; it reads no other XML.
 
 There is no DOCTYPE, so there are no entities, and nothing is fetched. Two things differ from XML 1.0, because .NET's
-reader differs: a carriage return stays one, and characters that XML forbids may be written as references, as in
+reader differs: a carriage return is kept as it is, and characters that XML forbids may be written as references, as in
 `&#x19;`.
 """
 
@@ -36,14 +36,14 @@ _STAND_IN: Final = 0xF0000
 _STAND_INS: Final = re.compile("[\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
 _STAND_INS_BYTES: Final = (b"\xf3\xb0\x80", b"\xf3\xb0\xbf\xbf", b"\xf3\xb0\xbf\xbe")
 _NO_NAMESPACE: Final = re.compile("[{}\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
-"""Characters that no namespace has: braces, because trees write it in braces, and what XML forbids."""
+"""Characters that no namespace may have: braces, which delimit namespaces in trees, and those that XML forbids."""
 _ESCAPED: Final = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff&<>]")
 _ESCAPED_QUOTED: Final = re.compile('[\x00-\x1f\ufffe\uffff&<>"]')
 _NAMED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
 Name: TypeAlias = tuple[str, str]
-"""A namespace, empty for none, and a name in it."""
+"""A namespace, or an empty text, and a name in it."""
 
 
 @dataclass(slots=True)
@@ -219,7 +219,7 @@ def _name(name: str) -> Name:
 
 
 def _is_forbidden(found: re.Match[bytes]) -> bool:
-    """Whether it is a reference to a character that XML 1.0 forbids and .NET writes."""
+    """Whether a match is a reference to a character that XML 1.0 forbids and .NET writes."""
     number = _number(found)
     return (number < 0x20 and number not in (0x9, 0xA, 0xD)) or number in (0xFFFE, 0xFFFF)
 
@@ -316,10 +316,10 @@ def _whole(text: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def check_name(name: str) -> None:
-    """Check that it can be an element's name, without a prefix.
+    """Check that a name can be an element's name, without a prefix.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it cannot be one.
     """
     try:
         root = expat.ParserCreate("utf-8", " ")

@@ -1,6 +1,6 @@
 """Headers, names and texts, that service buses write into a message's extension.
 
-NServiceBus  XML, an ArrayOfHeaderInfo of HeaderInfo with Key and Value; anything behind its end is ignored, as
+NServiceBus  XML, an ArrayOfHeaderInfo of HeaderInfo with Key and Value; bytes after its end are ignored, as
              NServiceBus does (github.com/Particular/NServiceBus.Transport.Msmq, MsmqUtilities)
 Rebus        JSON, an object of texts, with names that begin with rbs2- (github.com/rebus-org/Rebus.Msmq)
 MassTransit  JSON, an object of texts, among them a Content-Type of application/vnd.masstransit (MassTransit 2 and 3,
@@ -23,14 +23,14 @@ NSERVICEBUS: Final = "NServiceBus"
 REBUS: Final = "Rebus"
 MASSTRANSIT: Final = "MassTransit"
 EXTENSION_LIMIT_BYTES: Final = 2**20
-"""A longer extension is not read for headers."""
+"""The largest extension in which headers are looked for."""
 _END: Final = b"</ArrayOfHeaderInfo>"
 _JSON_BEGINS: Final = (b"{", b"\xef\xbb\xbf{")
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """The headers of one message, in order; None is a header without a value.
+    """The headers of one message, in order; a header without a value is None.
 
     sender: the service bus: NSERVICEBUS, REBUS or MASSTRANSIT.
     """
@@ -80,7 +80,7 @@ def write_headers(headers: Headers) -> bytes:
     """Return an extension with these headers; `read_headers` reads them back.
 
     Raises:
-        UsageError: the sender is unknown, its headers have other names, or a text cannot be in XML or JSON.
+        UsageError: the sender is unknown, cannot have headers with these names, or a text cannot be in XML or JSON.
     """
     if headers.sender == NSERVICEBUS:
         root = Element(("", "ArrayOfHeaderInfo"))

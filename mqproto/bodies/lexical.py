@@ -32,7 +32,7 @@ _DECIMAL_SCALE: Final = 28
 
 @dataclass(frozen=True, slots=True)
 class SimpleType:
-    """A type whose values are one text.
+    """A type with values that are written as one text.
 
     parse: returns the value of a text without surrounding white space, or raises ValueError.
     form: returns the text of a value, or raises UsageError.

@@ -1,9 +1,9 @@
 """Bodies of .NET's BinaryMessageFormatter, body type 768, as a tree.  [MS-NRBF]
 
-They are read and never written. An object is a `Tree`, an array a list, an array of bytes is bytes. Objects of .NET
-classes that Python has a value for become that value: System.Int32 and its kin, Decimal, DateTime and Guid. An object
-inside itself is an `Above`. A second reference to an object is a `Mention`; a text is repeated instead, as long as all
-repeated texts together are no longer than the body.
+They are read and never written. An object is a `Tree`, an array a list, an array of bytes is bytes. Objects
+of .NET classes with an equivalent in Python become that value: System.Int32 and its kin, Decimal, DateTime and Guid. An
+object inside itself is an `Above`. A second reference to an object is a `Mention`; a text is repeated instead, as long
+as all repeated texts together are no longer than the body.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mqproto.bodies.records import EXPANSION, Array, Instance, Item, Reference, 
 from mqproto.bodies.values import DEPTH_LIMIT, Above, Mention, TimeSpan, Tree, UnexplainedError, Value
 
 BINARY_FORMATTER: Final = 768
-"""The body type of BinaryMessageFormatter: learn.microsoft.com, "BinaryMessageFormatter.CanRead", has no number; Mono's
-System.Messaging and NServiceBus' have this one."""
+"""The body type of BinaryMessageFormatter. learn.microsoft.com, "BinaryMessageFormatter.CanRead", gives no number;
+Mono's System.Messaging and NServiceBus use this one."""
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
 TEXT_FLOOR_BYTES: Final = 64 * 2**10
-"""The most text and bytes of the values, and what is always allowed: a stream has the names of a class only once."""
+"""The bytes of text that a body's values may always have, because a stream has a class's member names only once."""
 GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
 """The members of System.Guid."""
 _BOXED: Final = frozenset(
@@ -36,8 +36,8 @@ def read_objects(body: bytes) -> Value:
     """Return the value of a stream.
 
     Raises:
-        UnexplainedError: see `Stream`; or its objects have more than its `values_limit` values, or more text than a
-            body of its length may have, or their references nest deeper than DEPTH_LIMIT.
+        UnexplainedError: see `Stream`; or its objects have more than `values_limit` values, or more text than a
+            body of this length may have, or their references nest deeper than DEPTH_LIMIT.
     """
     stream = Stream(body)
     return _Grower(stream, len(body)).grow(Reference(stream.root), None)
@@ -52,7 +52,7 @@ class _Stands(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path for a `Mention`."""
+        """Return the path as a `Mention` has it."""
         if isinstance(self.item, Instance):
             step = self.item.members[self.at].replace("~", "~0").replace("/", "~1")
         else:

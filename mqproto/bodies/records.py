@@ -1,7 +1,7 @@
 """Reads the records of [MS-NRBF], .NET's BinaryFormatter, into plain objects, never into the classes they name.
 
-Nothing is looked up, made or called by a name in a stream. Lists grow with what was read, not with the count before
-them. Only nulls can be many in few bytes; they count as values, and a limit of values per byte bounds them.
+A name in a stream never makes us look up, create or call anything. Lists grow as items are read, not by their stated
+count. Only nulls can be many in few bytes; they count as values, and a limit of values per byte bounds them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Instance:
 
 @dataclass(slots=True)
 class Array:
-    """An array, its items in the order of the last dimension.  [MS-NRBF] 2.4"""
+    """An array, its items in the order in which the last dimension changes fastest.  [MS-NRBF] 2.4"""
 
     lengths: list[int]
     values: list[Item] = field(default_factory=list)
@@ -81,7 +81,7 @@ Object: TypeAlias = "str | bytes | Instance | Array"
 
 
 class _Member(NamedTuple):
-    """The kind of value in a place: a primitive with this code, or a record if None."""
+    """The kind of value in a place: a primitive with this code, or a record if the code is None."""
 
     primitive: int | None
 
@@ -115,7 +115,7 @@ class _Class:
 
 
 class Stream:
-    """A whole stream: its `objects` by id, and the id of the `root`.
+    """A whole stream: its `objects` by id, and the id of its `root`.
 
     Raises:
         UnexplainedError: it is not a stream of [MS-NRBF], names a class of known attacks, has more than `values_limit`
@@ -376,7 +376,7 @@ def time_of(bits: int) -> DateTime:
     """Return the time in these 64 bits.  [MS-NRBF] 2.1.1.5
 
     Raises:
-        UsageError: they are not a time.
+        UsageError: the bits are not a time.
     """
     # The fourth kind is local, too: the second of the repeated hours in autumn.
     return DateTime(bits & (1 << 62) - 1, ("", "Z", "local", "local")[bits >> 62])

@@ -22,12 +22,12 @@ from mqproto.base.foreign import TEXT_LIMIT, quoted, shown
 DEPTH_LIMIT: Final = 100
 """How deep objects may be nested."""
 VALUES_LIMIT: Final = 200_000
-"""How many values a body may have, nested ones included; each takes about 200 bytes of memory."""
+"""The most values that a body may have, including nested ones; each takes about 200 bytes of memory."""
 
 TICKS_PER_S: Final = 10_000_000
 _TICKS_PER_DAY: Final = 86_400 * TICKS_PER_S
 _LAST_TICK: Final = 3_652_059 * _TICKS_PER_DAY - 1
-"""The end of the year 9999."""
+"""The last tick of the year 9999."""
 _BEGIN: Final = datetime(1, 1, 1)
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,7}))?(Z|[+-]\d\d:\d\d| local)?", re.ASCII
@@ -35,7 +35,7 @@ _TIME: Final = re.compile(
 
 
 class UnexplainedError(MqprotoError, ValueError):
-    """Bytes that are not what their body type says. The text is the reason, one line of 600 characters at most."""
+    """Bytes that do not fit their body type. The text is the reason, in one line of at most 600 characters."""
 
     def __init__(self, text: str) -> None:
         super().__init__(shown(text, TEXT_LIMIT))
@@ -119,7 +119,7 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """A reference to an enclosing object: how many objects and arrays up it is; 1 is the directly enclosing one."""
+    """A reference to an enclosing object: the number of levels up, objects and arrays alike; 1 is the nearest."""
 
     levels: int
 
@@ -163,8 +163,8 @@ Value: TypeAlias = (
 def to_json(value: Value) -> Any:
     """Return the value in a form for `json.dumps`; `from_json` turns it back.
 
-    A value that JSON lacks is an object with one key, as {"$guid": "..."}. An object has its members, and its class as
-    "$type" if known; if two members share a name, or a name begins with $, its "$members" are a list of pairs.
+    A value that JSON lacks becomes an object with one key, such as {"$guid": "..."}. An object has its members, and its
+    class as "$type" if known; if two members share a name, or a name begins with $, its "$members" are a list of pairs.
     """
     match value:
         case None | bool() | int() | str():

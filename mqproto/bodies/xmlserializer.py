@@ -4,8 +4,8 @@
     xml:ArrayOfInt  an array:                       <ArrayOfInt><int>5</int><int xsi:nil="true" /></ArrayOfInt>
     xml             an object as a tree:            <Order><Id>5</Id><Line><Sku>a</Sku></Line></Order>
 
-The XML of an object names no types, so its members are text, trees and None: only its class knows more. A name has its
-namespace, as `{namespace}name`, if it differs from the namespace of the element around it.
+The XML of an object names no types, so its members are text, trees and None. A name has its namespace,
+as `{namespace}name`, if that is not the namespace of the element around it.
 Sources: learn.microsoft.com, "XmlMessageFormatter Class" and "Introducing XML Serialization"; [XMLSCHEMA1] 2.6.
 """
 
@@ -36,7 +36,7 @@ ARRAY: Final = "ArrayOf"
 ANY: Final = "anyType"
 NIL: Final = (INSTANCE, "nil")
 _UNSAID: Final = (NIL, (XML, "space"))
-"""Attributes that say how to read a value, and are not part of it."""
+"""Attributes that tell how to read a value, and are not part of the value."""
 _NAMESPACES: Final = {prefix: namespace for namespace, prefix in PREFIXES.items()}
 _CLARK: Final = re.compile(r"\{([^{}]*)\}(.*)", re.DOTALL)
 
@@ -45,7 +45,7 @@ def read_serialized(body: bytes) -> tuple[str, Value]:
     """Return the kind of a body, such as `xml:int`, and its value.
 
     Raises:
-        UnexplainedError: it is not XML that we read, or not a value of the type that it names.
+        UnexplainedError: the body is not XML that we read, or is not a value of the type that it names.
     """
     root = read_xml(body)
     namespace, local = root.name
@@ -151,7 +151,7 @@ def _name(said: str, around: str) -> Name:
 
 
 def write_serialized(value: Value, kind: str) -> bytes:
-    """Return a body as from XmlMessageFormatter.
+    """Return a body as XmlMessageFormatter writes it.
 
     Args:
         kind: `xml` for the type that fits the value best, or a type as in `xml:short` or `xml:ArrayOfLong`.
@@ -228,7 +228,7 @@ def _object(name: Name, tree: Tree, depth: int) -> Element:
 
 
 def _named(name: Name, value: Value, depth: int) -> Element:
-    """Return the element of a member, whose name does not tell its type."""
+    """Return a member's element, which is not named after its type."""
     if isinstance(value, Tree):
         return _object(name, value, depth)
     return Element(name, [(NIL, "true")]) if value is None else Element(name, content=[_text(value)])

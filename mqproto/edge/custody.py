@@ -1,7 +1,7 @@
-"""Who has a message, and its outcome: the words, and the one rule that chooses them.
+"""The owner and the outcome of a message: the words for them, and the one rule that chooses a word.
 
-What is known is gathered from stores, the document history, journals and logs (`Evidence`), as far as there are any.
-A gateway has only the history, so it uses coarser words (`State`) than an audit (`End`); each end has one state.
+`Evidence` is gathered from the available stores, document history, journals and logs. A gateway has only the
+history, so it uses coarser words (`State`) than an audit (`End`); each end has one state.
 """
 
 from __future__ import annotations
@@ -17,69 +17,69 @@ from mqproto.turn.effects import QueueKind
 BUSINESS_ERROR: Final = "business error"
 RETRIEVAL_FAILURE: Final = "retrieval failure"
 IN_DOUBT: Final = "in doubt"
-"""What a copy in the error queue says about the message."""
+"""The mark of a copy in the error queue whose message may have been processed."""
 RECEIVED: Final = "ACK_RECEIVE"
 RESOLVED: Final = "RESOLVED"
-"""Stands for a class: an operator has taken out a dead letter for good (`mqproto failed resolve`)."""
+"""Used instead of a message class: an operator has settled a dead letter for good (`mqproto failed resolve`)."""
 RESOLVED_BY: Final = "resolved by an operator"
-"""The beginning of an outcome in the history that was settled by hand."""
+"""The beginning of an outcome in the history that an operator settled by hand."""
 
 
 class State(StrEnum):
-    """The state of a message, as its producer learns it."""
+    """The state of a message, as its producer sees it."""
 
     UNDER_WAY = "under-way"
-    """The gateway has it: it is being handed to the node."""
+    """The gateway has the message and is handing it to the node."""
     ACCEPTED = "accepted"
-    """A queue manager has it: it is on its way, or in its queue."""
+    """A queue manager has the message: it is on its way, or in its queue."""
     BEING_PROCESSED = "being-processed"
-    """A trigger has it: its consumer was called, and nobody has heard an answer yet."""
+    """A trigger has called the message's consumer, which has not answered yet."""
     PROCESSED = "processed"
-    """Its consumer has answered that all is well."""
+    """The message's consumer has answered that it processed the message."""
     FAILED = "failed"
-    """It went to the trigger's error queue."""
+    """The message went to the trigger's error queue."""
     IN_DOUBT = "in-doubt"
-    """It may have been processed: it went to the trigger's in-doubt queue, or its error queue; or to the
-    dead-letter queue, if its lifetime ended after a call without an answer."""
+    """The message may have been processed. It went to the trigger's in-doubt or error queue; or to the dead-letter
+    queue, if its lifetime ended after a call without an answer."""
     RECEIVED = "received"
-    """A program has taken it out of its queue."""
+    """A program has received the message from its queue."""
     DEAD_LETTER = "dead-letter"
-    """It went to the dead-letter queue of the node that it was handed to; `class` says why."""
+    """The message went to the dead-letter queue of the node where it was sent; `class` says why."""
     RESOLVED = "resolved"
-    """It had failed, and an operator has said that it is settled."""
+    """The message had failed, and an operator has marked it as settled."""
 
 
 class End(StrEnum):
-    """The owner of a message: one of these, or nobody."""
+    """The owner or the outcome of a message."""
 
     PROCESSED = "processed"
-    """Its consumer has said that all is well."""
+    """The message's consumer has answered that it processed the message."""
     IN_ERROR_QUEUE = "in an error queue"
     IN_IN_DOUBT_QUEUE = "in an in-doubt queue"
     RESOLVED = "resolved by an operator"
     ERASED = "erased by an operator"
-    """It had failed, and its body is gone by `mqproto failed erase`."""
+    """The message had failed, and `mqproto failed erase` has deleted its body."""
     COPY_TAKEN = "taken from an error queue or an in-doubt queue"
-    """Somebody who looks after these took it: its node has written down when, and how."""
+    """An operator took the copy from that queue; its node has logged when and how."""
     RECEIVED = "received"
-    """A program that is not a trigger has taken it out of its queue."""
+    """A program that is not a trigger has received the message from its queue."""
     DEAD_LETTER = "a dead letter"
     LETTER_IN_DOUBT = "a dead letter in doubt"
-    """Its lifetime ended, or somebody ended it, after a call of its consumer to which nobody heard an answer."""
+    """The lifetime ended, or an operator ended the message, after a call to its consumer without an answer."""
     LETTER_TAKEN = "a dead letter that was taken"
-    """The same from a dead-letter queue."""
+    """An operator took the dead letter from its queue; its node has logged when and how."""
     IN_ITS_QUEUE = "in its queue"
     BEING_PROCESSED = "being processed"
     ON_ITS_WAY = "on its way"
     HEARD_ELSEWHERE = "ended, as its producer's own administration queue was told"
-    """No store has it, and it left no dead letter here."""
+    """No store has the message, and it left no dead letter here."""
     FORGOTTEN = "answered longer ago than the history keeps ids"
-    """Only its gateway's log has it. Nobody knows any more what became of it."""
+    """Only its gateway's log has the message. Its outcome is no longer known."""
     UNACCOUNTED = "unaccounted for"
 
 
 NOT_OVER: Final = frozenset({End.IN_ITS_QUEUE, End.BEING_PROCESSED, End.ON_ITS_WAY})
-"""The ends after which more will be heard."""
+"""The ends that are not final."""
 STATES: Final = {
     End.PROCESSED: State.PROCESSED,
     End.IN_ERROR_QUEUE: State.FAILED,
@@ -92,18 +92,18 @@ STATES: Final = {
     End.IN_ITS_QUEUE: State.ACCEPTED,
     End.ON_ITS_WAY: State.ACCEPTED,
 }
-"""The states of all ends, except those for which what it was before decides."""
+"""The state for each end, except the ends for which the earlier state decides."""
 
 
 class Deed(StrEnum):
     """An operator's action on a message that failed."""
 
     RETRIED = "retried"
-    """It is about to be sent again."""
+    """The message is about to be sent again."""
     SENT_AGAIN = "sent-again"
-    """It was sent again, and its new name is known."""
+    """The message was sent again, and its new identifier is known."""
     NOT_RETRIED = "not-retried"
-    """It could not be sent again, and is where it was."""
+    """The message could not be sent again, and is still in its queue."""
     RESOLVED = "resolved"
     ERASED = "erased"
 
@@ -112,8 +112,8 @@ class Removal(NamedTuple):
     """The removal of a failed message from its queue: a line of a node's log.
 
     copy: the identifier of the copy, or of the dead letter.
-    reason: the class of what was done with it.
-    again: the message's name since, if the node has sent it again in the same moment.
+    reason: the class that tells what was done with it.
+    again: the message's new identifier, if the node has sent it again at the same time.
     """
 
     copy: str
@@ -122,9 +122,9 @@ class Removal(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The outcome of one life of a message; it begins another each time that it is sent again.
+    """The outcome of one life of a message; a new life begins each time that it is sent again.
 
-    message: its identifier then; empty if nobody has written that down.
+    message: its identifier in that life; empty if that was not recorded.
     message_class: the class of the acknowledgment with which it ended; ended_s: when that was, in Unix time.
     attempts, reason: how often its consumer was called, and what the consumer said.
     """
@@ -144,21 +144,21 @@ class Evidence:
     queue, key: where it was handed in, such as `destination\orders`, and the producer's id; empty for none.
     names: its identifiers, the present one last: each time that it is sent again it gets a new one.
     promised: whether a gateway has answered 200.
-    heard_elsewhere: whether its producer is told how it ends.
+    heard_elsewhere: whether its producer is told its outcome in another way.
     is_old: whether it was answered longer ago than the history keeps ids, and the history no longer knows it.
-    resolved: whether an operator has said that it is settled.
-    processed, attempted, started, in_doubt: what a trigger says: its consumer has accepted it; was called; has not
-        answered; has not answered once, whatever it said to other calls.
-    told: whether the document history has that, and not only a log.
-    owner, attempts, said: the trigger that called its consumer, how often it did, and what the consumer said.
+    resolved: whether an operator has marked it as settled.
+    processed, attempted, started, in_doubt: a trigger's record: its consumer has accepted it; was called; has not
+        answered yet; has left a call without an answer, whatever it answered to other calls.
+    told: whether the document history has that record, and not only a log.
+    owner, attempts, said: the trigger that called its consumer, the number of calls, and the consumer's answer.
     copied: why a copy of it is in a queue of some store, such as an error queue.
-    ends: by its names, the class of the acknowledgment with which its way ended; ended_s has when.
-    lives: by its names, what the history kept about it when it was sent again.
+    ends, ended_s: by identifier, the class of the acknowledgment with which its way ended, and the time of that.
+    lives: by identifier, the entry that the history kept when it was sent again.
     has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
-    where: the queue that has it then, such as `destination\orders-errors`, or the node that is to send it.
+    where: in these cases, the queue that has it, such as `destination\orders-errors`, or the node that will send it.
     retained: whether its sender still has it, and knows that its destination has it.
-    destination_is_here: whether the store was read in which it is then.
-    removals, deeds: the failed copies that were taken away; and what operators did, by its name there.
+    destination_is_here: whether the destination's store, which then has it, was read.
+    removals, deeds: the failed copies that were taken away; and operators' actions, by its identifier there.
     """
 
     queue: str = ""
@@ -191,7 +191,7 @@ class Evidence:
 
     @property
     def node(self) -> str:
-        """The node at which it is to arrive."""
+        """The node of the message's destination."""
         return self.queue.partition("\\")[0]
 
     @property
@@ -202,12 +202,12 @@ class Evidence:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was a dead letter, or was attempted: then another message may be it, sent again."""
+        """Whether it was a dead letter, or was attempted. If so, it may have been sent again as another message."""
         return self.attempted or bool(self.removals) or any(end != RECEIVED for end in self.ends.values())
 
     @property
     def taken(self) -> Removal | None:
-        """The removal after which it was not sent again; None if there is none."""
+        """The last removal of the message, if it was not sent again after that; otherwise None."""
         if not self.removals:
             return None
         last = self.removals[-1]
@@ -215,12 +215,12 @@ class Evidence:
         return None if goes_on else last
 
     def sent_again(self, name: str) -> None:
-        """Give it another identifier from now on; empty as long as that is not known."""
+        """Set the message's new identifier after it was sent again; empty as long as that is not known."""
         self.names.append(name)
         self.attempted = False
 
     def found(self, kind: QueueKind | None, node: str, queue: str, *, is_letter: bool = False) -> None:
-        """Note that some store has it."""
+        """Note that a store has the message in this queue."""
         if kind is QueueKind.FINAL:
             self.retained = True
         elif kind is not QueueKind.LOCAL:
@@ -233,7 +233,7 @@ class Evidence:
 
 
 def is_called(name: str, key: str, names: Collection[str]) -> bool:
-    """Whether an identifier, or its producer's id with or without the producer's name, means this message."""
+    """Whether a name means this message: an identifier, or the producer's id, with or without the producer's name."""
     return name in names or (name != "" and name in (key, key.partition("/")[2]))
 
 
@@ -267,7 +267,7 @@ def end_of(known: Evidence) -> End:
 def state_of(known: Evidence) -> State:
     """Return the state for its producer. For a message that is in no store, the history's last state counts.
 
-    A producer is told no more about a trigger without a history than that it received the message, like any program.
+    For a trigger without a history, a producer learns only that it received the message, as for any other program.
     """
     if known.confirmed == RECEIVED and not (known.told or known.resolved):
         return State.RECEIVED
@@ -282,7 +282,7 @@ def state_of(known: Evidence) -> State:
 
 
 def lives_of(known: Evidence) -> list[Ended]:
-    """The outcome of each of its lives; the last one is its present one."""
+    """Return the outcome of each life of the message; the last one is the present life."""
     lives = []
     for name in known.names[:-1]:
         ended = known.ends.get(name, RECEIVED)
@@ -308,7 +308,7 @@ OWNERS: Final = {
     End.FORGOTTEN: "nobody knows who",
     End.UNACCOUNTED: "nobody",
 }
-"""Who has a message that no store has."""
+"""The owner of a message that is in no store."""
 
 
 def owner_of(known: Evidence) -> str:
@@ -320,7 +320,7 @@ def owner_of(known: Evidence) -> str:
 
 
 def reason_of(known: Evidence) -> str:
-    """Return the reason for its place; empty if the place is the reason."""
+    """Return why the message is in its place; empty if the place itself tells."""
     end = end_of(known)
     if end is End.IN_ERROR_QUEUE:
         return known.copied

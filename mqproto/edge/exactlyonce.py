@@ -1,7 +1,7 @@
 """Is a message new, a duplicate, or in doubt? The three steps in which a consumer decides.
 
-They are those of "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document history,
-the document resolver. Each is asked only if those before it do not decide. The tables here have the answers.
+The steps come from "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document
+history, the document resolver. Each step is taken only if earlier ones do not decide. The tables have the decisions.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class Verdict(StrEnum):
     """Whether a message is new, a duplicate or in doubt for its consumer."""
 
     NEW = "new"
-    """It is processed, then acknowledged."""
+    """The message is processed, then acknowledged."""
     DUPLICATE = "duplicate"
-    """It has been processed: it is acknowledged."""
+    """The message was processed before, so it is only acknowledged."""
     IN_DOUBT = "in doubt"
-    """Nobody knows whether it has been: it is acknowledged, and logged where a person will look."""
+    """The message may have been processed: it is acknowledged, and logged for a person to look into."""
     REJECTED = "rejected"
-    """It can never be processed: it is refused, and a retrieval failure is reported."""
+    """The message can never be processed: it is refused, and a retrieval failure is reported."""
 
 
 class Count(Enum):
@@ -78,16 +78,16 @@ BY_HISTORY: Final = {
     Entry.COMPLETED: (Verdict.DUPLICATE, Verdict.DUPLICATE),
     Entry.FAILED: (Verdict.REJECTED, Verdict.REJECTED),
 }
-"""Step 2, if one is used: whatever the delivery count."""
+"""Step 2, if a document history is used: the decisions do not depend on the delivery count."""
 
 
 def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Verdict | None:
     """Return the decision of steps 1 and 2; None if the resolver has to be asked.
 
     Args:
-        delivery_count: from 1, this delivery counted; -1 if it is not known.
-        entry: what the document history has; None if none is used.
-        has_resolver: whether there is somebody to ask if these steps do not decide.
+        delivery_count: from 1, including this delivery; -1 if it is not known.
+        entry: the document history's entry; None if no history is used.
+        has_resolver: whether there is a document resolver to ask if these steps do not decide.
 
     Raises:
         UsageError: there is no such delivery count.
@@ -103,11 +103,11 @@ ENTRY_AFTER: Final = {
     Attempt.FAILED_FOR_NOW: Entry.ABSENT,
     Attempt.FAILED_FOR_GOOD: Entry.FAILED,
 }
-"""The entry that a transaction in which a message was processed, or its end, leaves in the document history.
-One that never ended leaves "started".
+"""The entry in the document history after an attempt to process a message.
+An attempt that never ended leaves "started".
 
-After a transient error it is new the next time; after a fatal one it is refused, and a retrieval failure is reported.
-Without a history neither happens, and a failure is reported when the message has been delivered as often as it may be.
+After a transient error the message is new the next time; after a fatal one it is refused with a retrieval failure.
+Without a history neither happens: a failure is reported once the message has reached its limit of deliveries.
 """
 
 
@@ -115,6 +115,6 @@ def retrieval_fails(delivery_count: int, limit: int, verdict: Verdict) -> bool:
     """Whether a message is given up at this delivery, as a retrieval failure.
 
     Args:
-        limit: how often a message may be delivered.
+        limit: the most deliveries of a message.
     """
     return verdict is Verdict.REJECTED or delivery_count > limit

@@ -2,12 +2,12 @@
 
 An invoker whose connection breaks does not know whether its operation was performed, and invokes it once more.
 Submitting a message twice would do harm. So such operations carry an Operation Instance Identifier, one byte that the
-invoker counts up with each operation. The performer remembers the last ones with their outcomes: it performs none of
-them again, but repeats the outcome.
+invoker increments for each operation. The performer remembers the last identifiers and outcomes: instead of performing
+an operation again, it repeats the outcome.
 
-Identifiers go round: the newer of two is the one that lies less far ahead. The profile, 0 to 127 identifiers, is how
-many the performer remembers, and so how many an invoker may have outstanding. `Invoker` and `Performer` decide; their
-callers send, keep on disk what they say, and carry out.
+Identifiers wrap around: the newer of two is the one that is less far ahead. The profile, 0 to 127, is the number of
+identifiers that the performer remembers, and so the most that an invoker may have outstanding. `Invoker` and
+`Performer` decide; their callers send, write to disk, and perform operations.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class OperationError(MqprotoError):
 
 
 def is_numbered(operation: int) -> bool:
-    """Whether an operation value, 0 to 63, is one of those that carry an identifier.
+    """Whether operations with this value, 0 to 63, carry an identifier.
 
     Raises:
-        OperationError: it is not an operation value.
+        OperationError: the value is not from 0 to 63.
     """
     if not 0 <= operation <= LAST:
         raise OperationError(f"operation value {operation}: there are 0 to {LAST}")
@@ -56,10 +56,10 @@ def with_identifier(identifier: int, parameter: bytes) -> bytes:
 
 
 def parted(argument: bytes) -> tuple[int, bytes]:
-    """Return identifier and parameter from a numbered operation's argument.
+    """Return the identifier and the parameter in a numbered operation's argument.
 
     Raises:
-        OperationError: it is empty.
+        OperationError: the argument is empty.
     """
     if not argument:
         raise OperationError(
@@ -69,12 +69,12 @@ def parted(argument: bytes) -> tuple[int, bytes]:
 
 
 def behind(identifier: int, newest: int) -> int:
-    """Return how far one identifier is before another, 0 to 255."""
+    """Return how far an identifier is behind the newest one, 0 to 255."""
     return (newest - identifier) % IDENTIFIERS
 
 
 def _newer(identifier: int, newest: int | None) -> int:
-    """The newer of two; at a distance of half the circle, the first."""
+    """Return the newer of two identifiers; at a distance of half the circle, the first."""
     return identifier if newest is None or behind(identifier, newest) >= HALF else newest
 
 
@@ -88,19 +88,19 @@ class Answer(Enum):
     """A performer's reaction to an invocation."""
 
     PERFORM = "perform"
-    """It is new."""
+    """The operation is new."""
     REPEAT = "repeat"
-    """It was performed: the invoker gets the first outcome."""
+    """The operation was performed before: the invoker gets the first outcome."""
     WAIT = "wait"
-    """It is being performed: the invoker gets the outcome when that is over."""
+    """The operation is being performed: the invoker gets the outcome when it is complete."""
     REFUSE = "refuse"
-    """Nobody knows: it is so old that it may be forgotten."""
+    """The identifier is so old that the operation may have been performed and forgotten."""
 
 
 class Kept(NamedTuple):
     """The record of an operation that a performer must store in one transaction with its effects.
 
-    forgotten: identifiers that are no longer remembered.
+    forgotten: the identifiers to delete from disk.
     """
 
     identifier: int
@@ -112,9 +112,9 @@ class Performer:
     """Remembers the operations of one invoker.
 
     Args:
-        profile: how many identifiers are remembered, 0 to 127. With 0 none is, and one operation at a time is
-            performed, each as if it were new.
-        kept: identifiers and outcomes that are on disk.
+        profile: how many identifiers are remembered, 0 to 127. With 0, operations are performed one at a time,
+            each as if it were new.
+        kept: the identifiers and outcomes on disk.
     """
 
     def __init__(self, profile: int, kept: Iterable[tuple[int, bytes]] = ()) -> None:
@@ -122,12 +122,12 @@ class Performer:
         self._outcomes = dict[int, bytes | None](kept)
         self._newest: int | None = None
         self._newest_kept: int | None = None
-        """The newest that came, and the newest on disk: a crash makes them one."""
+        """The newest identifier on disk. `_newest` is the newest that came; after a crash both are the same."""
         for identifier in self._outcomes:
             self._newest = self._newest_kept = _newer(identifier, self._newest)
 
     def invoke(self, identifier: int) -> Answer:
-        """Take an invocation. If it is to be performed, `complete` follows."""
+        """Take an invocation. If the answer is PERFORM, the caller performs it and then calls `complete`."""
         if self._outcomes.get(identifier, b"") is None:
             return Answer.WAIT
         if not self.profile:
@@ -145,7 +145,7 @@ class Performer:
     def go_on(self, following: int) -> tuple[int, ...]:
         """Take the identifier of the invoker's next operation. Return the old identifiers that are forgotten.
 
-        Only it knows how far it has counted, if nothing of its last operations was on disk when we crashed.
+        If a crash came before its last operations were on disk, only the invoker knows the next identifier.
         """
         self._newest = self._newest_kept = newest = (following - 1) % IDENTIFIERS
         forgotten = tuple(
@@ -158,12 +158,12 @@ class Performer:
         return forgotten
 
     def goes_on(self, first: int, *, is_new: bool) -> bool:
-        """Whether an invoker that shows only its name may have kept count, by the first identifier that it uses.
+        """Whether the first identifier that an invoker uses shows that it has kept count.
 
-        Then it goes on after what came, or uses a remembered one. One that has lost count begins with 0.
+        If so, it is shortly after the newest, or a remembered one. An invoker that has lost count begins with 0.
 
         Args:
-            is_new: whether the identifier is of a new operation, and not of one that is invoked once more.
+            is_new: whether the identifier is of a new operation, not of one that is invoked again.
         """
         if self._newest is None or 0 < behind(self._newest, first) <= self.profile:
             return True
@@ -177,7 +177,7 @@ class Performer:
 
     @property
     def outcomes(self) -> list[bytes]:
-        """The outcomes of all remembered operations that have been performed."""
+        """The outcomes of all remembered operations that are complete."""
         return [outcome for outcome in self._outcomes.values() if outcome is not None]
 
     def outcome(self, identifier: int) -> bytes:
@@ -187,7 +187,7 @@ class Performer:
         return outcome
 
     def complete(self, identifier: int, outcome: bytes) -> Kept:
-        """Record the outcome of an operation; a refusal is an outcome too."""
+        """Record the outcome of an operation; a refusal is an outcome, too."""
         assert self._outcomes[identifier] is None, "it was to be performed"
         self._outcomes[identifier] = outcome
         before = self._newest_kept
@@ -205,7 +205,7 @@ class Performer:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An operation with an unknown outcome: it is invoked until the outcome is known, with these bytes."""
+    """An operation with an unknown outcome; it is invoked with these bytes until the outcome is known."""
 
     identifier: int
     operation: int
@@ -213,17 +213,17 @@ class Pending:
 
     @property
     def argument(self) -> bytes:
-        """Return the argument in the form in which it is sent."""
+        """Return the argument as it is sent."""
         return with_identifier(self.identifier, self.parameter)
 
 
 class Invoker:
-    """Numbers operations, and knows which may be outstanding.
+    """Numbers operations, and limits how many are outstanding.
 
     Args:
-        profile: the performer's.
+        profile: the performer's profile.
         following: the identifier of the next operation.
-        pending: operations whose outcome was not known when this was saved, the oldest first.
+        pending: operations that had no known outcome when the invoker's state was saved, the oldest first.
     """
 
     def __init__(self, profile: int, following: int = 0, pending: Iterable[Pending] = ()) -> None:
@@ -243,20 +243,20 @@ class Invoker:
 
     @property
     def outstanding(self) -> int:
-        """How many such operations there are."""
+        """The number of operations without a known outcome."""
         return len(self._pending)
 
     @property
     def may_begin(self) -> bool:
-        """Whether the performer would still remember all others after one more operation."""
+        """Whether the performer would still remember all outstanding operations after one more."""
         oldest = next(iter(self._pending), None)
         return oldest is None or behind(oldest, self._following) < self._profile
 
     def begin(self, operation: int, parameter: bytes) -> Pending:
-        """Begin a new operation, to be kept on disk before it is sent, if the invoker is to survive.
+        """Begin a new operation. To survive a crash, the caller writes it to disk before sending it.
 
         Raises:
-            UsageError: it is not an operation with an identifier, or too many are outstanding.
+            UsageError: the operation carries no identifier, or too many are outstanding.
         """
         if not is_numbered(operation):
             raise UsageError(f"operation {operation} needs no identifier: those from {FIRST_NUMBERED} on do")
@@ -278,7 +278,7 @@ class Invoker:
     def may_retry(self, identifier: int) -> bool:
         """Whether the performer still knows whether it has performed a pending operation.
 
-        Otherwise invoking it once more might perform it twice, and only a person can say what to do.
+        Otherwise another invocation might perform it twice, and only a person can decide what to do.
         """
         return behind(identifier, (self._following - 1) % IDENTIFIERS) < self._profile
 
@@ -288,5 +288,5 @@ class Invoker:
         return [each for each in self._pending.values() if not self.may_retry(each.identifier)]
 
     def end(self, identifier: int) -> Pending | None:
-        """End an operation: its outcome is known, or it is given up. Return None if it was known before."""
+        """End an operation because its outcome is known or it is given up. Return None if it had ended before."""
         return self._pending.pop(identifier, None)

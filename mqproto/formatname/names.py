@@ -50,7 +50,7 @@ class DirectName:
     queue, scope, subqueue, journal: as in PathName; a system queue is one of SystemQueue.
 
     Raises:
-        FormatNameError: there can be no such name. All the records below raise it, too.
+        FormatNameError: such a name cannot exist. All the records below raise it, too.
     """
 
     protocol: Protocol
@@ -79,7 +79,7 @@ class DirectName:
 
     @property
     def wire_text(self) -> str:
-        """The text that packets carry: all but `DIRECT=`.  [MS-MQMQ] 2.2.18.1.5.2"""
+        """The text that packets carry: the name without `DIRECT=`.  [MS-MQMQ] 2.2.18.1.5.2"""
         web = self.protocol in (Protocol.HTTP, Protocol.HTTPS)
         address = f"//{self.address}/MSMQ" if web else self.address
         return f"{self.protocol}:{address}\\{self.local.text('PRIVATE$', 'SYSTEM$')}"
@@ -92,7 +92,7 @@ class DirectName:
 class PublicName:
     """A queue by its GUID in the directory: `PUBLIC=GUID`.  [MS-MQMQ] 2.1.3
 
-    The ABNF has no journal for it, but QUEUE_FORMAT does ([MS-MQMQ] 2.2.7): we read and print `;JOURNAL`.
+    The ABNF has no journal of a public queue, but QUEUE_FORMAT does ([MS-MQMQ] 2.2.7): we read and print `;JOURNAL`.
     """
 
     guid: Guid

@@ -1,6 +1,6 @@
 r"""Path names, by which people name a queue: `server\private$\orders`.  [MS-MQMQ] 2.1.1
 
-A path name and a direct format name both end with a queue's name on its computer: `LocalName` is that end.
+A path name and a direct format name both end with a queue's name on its computer, which is a `LocalName`.
 MSMQ compares names without regard to case. Here they keep the case they were written in, except keywords,
 which have one canonical form.
 """
@@ -45,7 +45,7 @@ _RESERVED: Final = {"PRIVATE$", "SYSTEM$", *_DOLLAR_NAMES}
 
 
 class Scope(StrEnum):
-    """The list, one of a computer's three, that has a queue's name.  [MS-MQMQ] 2.1.1"""
+    """The part of a computer's names that a queue's name belongs to: public, private or system.  [MS-MQMQ] 2.1.1"""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -69,7 +69,7 @@ class LocalName(NamedTuple):
         """Return the same name, with a system queue's keyword in capitals.
 
         Raises:
-            FormatNameError: it could not be written down and read back as the same name.
+            FormatNameError: the name could not be written and read back unchanged.
         """
         check_text("queue name", self.queue, QUEUE_LIMIT, _QUEUE_CHARACTERS)
         if self.queue.upper() in _RESERVED:
@@ -101,7 +101,7 @@ class PathName:
     subqueue: up to 32 such characters, or empty.
 
     Raises:
-        FormatNameError: there can be no such name.
+        FormatNameError: such a name cannot exist.
     """
 
     computer: str
@@ -135,7 +135,7 @@ def parse_path_name(text: str) -> PathName:
     System.Messaging's `\Journal$`, `\DeadLetter$` and `\XactDeadLetter$`.
 
     Raises:
-        FormatNameError: one line that says what is wrong and, if it can be guessed, what was meant.
+        FormatNameError: one line that says what is wrong and, if there is a guess, which name was probably meant.
     """
     try:
         return _parse(text.strip())
@@ -225,7 +225,7 @@ class PathNameGuess(NamedTuple):
 
 
 def guess(text: str) -> PathNameGuess | None:
-    """Guess what a text means that is not a path name; None if there is no guess.
+    """Guess the meaning of a text that is not a path name; None if there is no guess.
 
     NServiceBus and Rebus write `orders@server`, WCF and MassTransit write URLs, and everybody writes slashes.
     """

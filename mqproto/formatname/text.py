@@ -37,7 +37,7 @@ def parse_format_name(text: str) -> FormatName:
     them: in HTTP addresses.
 
     Raises:
-        FormatNameError: one line that says what is wrong and, if it can be guessed, what was meant.
+        FormatNameError: one line that says what is wrong and, if there is a guess, which name was probably meant.
     """
     try:
         # Beyond ASCII, a change of case can change the length and even turn other text into a keyword.
@@ -53,7 +53,7 @@ def parse_queue_name(text: str) -> FormatName | PathName:
     """Read a queue's name as people write it: a format name if it begins with `KEYWORD=`, otherwise a path name.
 
     Raises:
-        FormatNameError: it is neither.
+        FormatNameError: the text is neither.
     """
     if _PREFIX.match(text) or re.match(r"\s*[A-Za-z]*\s*=", text):
         return parse_format_name(text)
@@ -82,7 +82,7 @@ def _parse_element(text: str) -> SingleName:
 
 
 def _what_was_meant(text: str, keyword: str) -> str:
-    """Return what to say about a text that begins with none of the seven keywords."""
+    """Return an explanation for a text that begins with none of the seven keywords."""
     if re.match(r"(?:OS|TCP|HTTPS?|IPX|SPX):", text, re.IGNORECASE):
         try:
             return f"DIRECT= is missing; write {_parse_direct(text)}"
@@ -134,7 +134,7 @@ def _parse_direct(text: str) -> DirectName:
 
 
 def _without_protocol(text: str) -> str:
-    """Return what to say about a direct name without a protocol."""
+    """Return an explanation for a direct name without a protocol."""
     computer, _, queue = text.partition("\\")
     for protocol in (Protocol.TCP, Protocol.OS):
         try:

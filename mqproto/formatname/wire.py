@@ -1,8 +1,8 @@
-"""Format names as packets carry them: a type in UserHeader.Flags, and a value without what the type says already.
+"""Format names as packets carry them: a type in UserHeader.Flags, and a value that does not repeat the type.
 
 A private queue on the source, the destination or the administration queue's computer travels as its number alone. The
-queue manager's GUID stands elsewhere in the packet, so both directions need it.  [MS-MQMQ] 2.2.18.1.5
-A connector queue travels as the public queue with its GUID, and is read as that.
+queue manager's GUID is elsewhere in the packet, so conversions in both directions need it.  [MS-MQMQ] 2.2.18.1.5
+A connector queue travels as the public queue with its GUID, and is read as a public queue.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def destination_to_wire(name: FormatName) -> tuple[int, QueueName]:
     QueueManagerAddress has to be the manager of a private name, or the null GUID for a direct one.
 
     Raises:
-        FormatNameError: one message cannot go to it.
+        FormatNameError: a single message cannot go to this name.
     """
     match _sendable(name):
         case PrivateName(identifier=identifier):
@@ -79,7 +79,7 @@ def response_from_wire(
     """Return the name that Flags.RQ and ResponseQueue stand for, or None.
 
     Raises:
-        FormatNameError: it is on the administration queue's computer, whose GUID is not known.
+        FormatNameError: the queue is on the administration queue's computer, whose GUID is not known.
     """
     if queue_type == SAME_AS_ADMIN_QUEUE:
         return admin
@@ -154,7 +154,7 @@ def _as_it_travels(name: SingleName) -> SingleName:
 
 
 def _anywhere_to_wire(name: SingleName) -> tuple[int, QueueName]:
-    """Return type and value of a name whose type means the same in all three fields."""
+    """Return the type and the value of a name, for a type that means the same in all three fields."""
     match _as_it_travels(name):
         case PublicName(guid):
             return PUBLIC, guid
@@ -194,5 +194,5 @@ def _sendable(name: FormatName) -> SingleName:
 
 
 def _host(name: FormatName | None) -> Guid | None:
-    """Return the queue manager of a private name; None for others."""
+    """Return the queue manager of a private name; None for other names."""
     return name.manager if isinstance(name, PrivateName) else None

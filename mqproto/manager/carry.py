@@ -1,6 +1,6 @@
-"""The one loop of every queue manager: take a batch, and carry it out in the one order that keeps the promise.
+"""The one loop of every queue manager: take a batch, and carry it out in an order that is safe.
 
-Nodes run it with sockets and a disk, worlds and tests with hands of their own. Nothing else orders a commit and a send.
+Nodes run it with sockets and a disk; worlds and tests run it with other hands. No other code orders commits and sends.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Hands(Protocol):
     """Carries out the decisions of one queue manager."""
 
     def commit(self, writes: Writes) -> int:
-        """Put all writes on disk, in one transaction with one flush. Return the bytes that all messages take then.
+        """Put all writes on disk, in one transaction with one flush. Return the bytes that all messages take after it.
 
-        Any exception ends the batch: nothing of it is told to anybody.
+        Any exception ends the batch: none of its bytes, answers and notes go out.
         """
 
     def note(self, notes: Sequence[Note]) -> None:
@@ -51,10 +51,10 @@ class Hands(Protocol):
         """Open a transport."""
 
     def send(self, send: SendBytes) -> None:
-        """Send bytes on a transport, if it is still there."""
+        """Send bytes on a transport, if it is still open."""
 
     def close(self, close: CloseTransport) -> None:
-        """Close a transport once everything on it is sent."""
+        """Close a transport once all its bytes are sent."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Answer applications, and hand them their messages."""
@@ -64,8 +64,8 @@ def carry_out(core: QueueManager, batch: Batch, now: Moment, hands: Hands) -> No
     """Carry out a batch: everything is on disk before it is sent.
 
     Args:
-        batch: the one that `core.take(now)` has just returned. The caller takes it, because worlds look at it
-            before the commit, and tests take those of several cores at once.
+        batch: the batch that `core.take(now)` has just returned. The caller takes it, because worlds inspect it
+            before the commit, and tests take batches of several cores at once.
     """
     if batch.writes is not None:
         # One transaction with one flush serves all that was fed since the last.

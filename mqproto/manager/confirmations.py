@@ -47,14 +47,14 @@ ORDER: Final = (QueueKind.ORDER, ORDER_QUEUE_NAME)
 ENDED_ON_ITS_WAY: Final = frozenset(
     {MessageClass.NACK_HOP_COUNT_EXCEEDED, MessageClass.NACK_REACH_QUEUE_TIMEOUT}
 )
-"""The classes with which a queue manager on the way may end a message.  3.1.5.8.2, 3.1.1.1.1.8"""
+"""The classes with which a queue manager other than the destination may end a message.  3.1.5.8.2, 3.1.1.1.1.8"""
 
 
 class Word(NamedTuple):
-    """The outcome that an acknowledgment gives one message, until we act upon it.
+    """The outcome of one message according to an acknowledgment, until we act on it.
 
-    position: the FinalAck's position in the order queue. An OrderAck is in no queue: it has 0, and means that
-        the message reached its own.
+    position: the FinalAck's position in the order queue. An OrderAck is not queued: it has 0, and means that
+        the message reached its queue.
     of_destination: whether it comes from the destination, and not from where a copy of the message ended.
     place: the identifier and number by which a FinalAck finds a message in doubt.
     """
@@ -68,15 +68,15 @@ class Word(NamedTuple):
 class Confirmations:
     """Takes OrderAcks and FinalAcks, and finds the message that each FinalAck decides.
 
-    A message that had its OrderAck waits on disk for its FinalAck, in the AwaitingFinalACKTable, and is read
-    when that comes. The FinalAck stays in the order queue, on disk, until the outcome is on disk too: its
+    A message that had its OrderAck waits on disk, in the AwaitingFinalACKTable, and is read when its FinalAck
+    comes. The FinalAck stays in the order queue, on disk, until the outcome is on disk too: its
     sender may forget it as soon as we have acknowledged it.
 
     For a message in doubt, the dead letter is read in the same way. After an OrderAck the message waits for
     its FinalAck like any other; a FinalAck decides how it ends.
 
-    An acknowledgment from a queue manager on the way is weaker: it reports the end of one copy, and others
-    may have gone another way. It counts only while we await the OrderAck, and leaves the message in doubt.
+    An acknowledgment from a queue manager on the way is weaker: it reports the end of one copy, and other
+    copies may have gone another way. It counts only while we await the OrderAck, and leaves the message in doubt.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ class Confirmations:
         self._doubts = doubts
         self._reads: list[ReadPage] = []
         self._proven: list[tuple[TxSequenceId, int, int]] = []
-        """The ranges of numbers, by sequence, that OrderAcks of this turn have shown to have arrived."""
+        """The ranges of numbers, by sequence, that OrderAcks of this turn have acknowledged."""
         self._undecided: dict[tuple[int, int], Word] = {}
-        """By final queue and MessageID, or by the lane of the dead letter and its position there."""
+        """The words to act on: by final queue and MessageID, or by the dead letter's lane and position."""
         known = next((row for row in state.queues if (row.kind, row.name) == ORDER), None)
         self._queue, self._last = (known.queue, known.last_used) if known is not None else (0, 0)
         for key, packet in state.resident:
@@ -110,7 +110,7 @@ class Confirmations:
         """Take a message that has a class, if it is an OrderAck or a FinalAck. Return whether it was.
 
         It counts only if its source is the destination of the sequence, and if the neighbour that brings it is that
-        queue manager or is declared to bring its messages. The way that our messages take there does not matter.
+        queue manager or is declared to bring its messages. Our messages may take another way there.
         """
         acknowledgment = acknowledgment_in(message)
         if isinstance(acknowledgment, OrderAckBody):
@@ -137,7 +137,7 @@ class Confirmations:
             self._decide(sequence.queue, position, Word(0, MessageClass.NACK_HOP_COUNT_EXCEEDED))
 
     def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
-        """End a kept message that came back. It is in doubt: another copy may have gone another way."""
+        """End our own message of which a copy came back. It is in doubt: another copy may have gone another way."""
         if not packets or not sequence.delete(position, self._desk.writes):
             return
         self._outbound.wake(sequence)
@@ -149,10 +149,10 @@ class Confirmations:
         self._desk.endings.append(ending)
 
     def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
-        """A destination has our messages on its disk.  3.1.5.6
+        """Take an OrderAck: a destination has our messages on its disk.  3.1.5.6
 
-        An OrderAck that fits no sequence, or a message that was never sent, is noted and changes nothing. It
-        counts if it comes again after we have resent our messages.
+        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing.
+        It counts if it comes again after we have resent our messages.
         """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         succession = self._sequences.succession(identifier.time_stamp)
@@ -180,7 +180,7 @@ class Confirmations:
             self._note_stray("OrderAck", body, source, remote)
 
     def _arrived_in_doubt(self, identifier: TxSequenceId, first: int, last: int) -> bool:
-        """Decide those of our messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
+        """Decide the messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
         if self._desk.settings.follows_figures:
             self._proven.append((identifier, first, last))
         return self._decide_doubts(identifier, first, last)
@@ -192,15 +192,15 @@ class Confirmations:
         return bool(doubts)
 
     def _names_no_sequence_of_ours(self, time_stamp: int, source: Guid) -> bool:
-        """Whether a TimeStamp cannot be ours, or is the one under which its queue manager sends to us."""
+        """Whether a TimeStamp cannot be ours, or belongs to a sequence that the source itself sends to us."""
         return not may_be_ours(time_stamp) or any(
             one.source == source and one.identifier.time_stamp == time_stamp for one in self._incoming
         )
 
     def _open_word(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
-        """A destination tells a number, but not the sequence that it belongs to.  3.1.1.6.2, 3.1.7.17
+        """Take an OrderAck that has a number, but does not name its sequence.  3.1.1.6.2, 3.1.7.17
 
-        A number that says nothing new may mean that its sender has lost data, as if it named each of its sequences.
+        A number that is not news may mean that the destination has lost data, for each sequence that it may mean.
         """
         theirs, number = self._sequences.towards_source(source, remote), body.number or 0
         meant = meant_by(number, theirs)
@@ -218,10 +218,10 @@ class Confirmations:
     def _destination_is_ahead(
         self, succession: Succession, identifier: TxSequenceId, number: int, now: Moment
     ) -> None:
-        """A destination acknowledges more than our store knows was sent: the store is from an earlier moment.
+        """Handle an OrderAck for more messages than our store has sent: the store is a restored earlier copy.
 
-        Messages up to there that earlier processes numbered have arrived: a sequence sends nothing while one before it
-        has messages. Those that this process numbered have not: there, their numbers stand for other messages.
+        Messages up to this number that an earlier process numbered have arrived: a sequence sends none before its
+        predecessor is empty. This process's have not: the destination has other messages with these numbers.
         """
         arrived = renumbered = 0
         for sequence in list(succession):
@@ -248,9 +248,9 @@ class Confirmations:
     def _arrived_through(
         self, sequence: OutgoingSequence, number: int, now: Moment, *, named: bool = True
     ) -> bool:
-        """All messages of a sequence up to a number arrived. Return whether that is news.
+        """Note that all messages of a sequence up to a number arrived. Return whether that is news.
 
-        named: whether an OrderAck that names the sequence says so.
+        named: whether the OrderAck names the sequence.
         """
         identifier, first = sequence.identifier, sequence.cursors.last_ack + 1
         if not sequence.order_ack(number, now, self._desk.writes, named=named):
@@ -261,10 +261,10 @@ class Confirmations:
     def _final_ack(
         self, body: FinalAckBody, message: UserMessage, packet: bytes, remote: Remote, now: Moment
     ) -> None:
-        """An application received one of our messages, or it was refused for good.  3.1.5.7
+        """Take a FinalAck: an application received one of our messages, or the message was refused for good.  3.1.5.7
 
-        Only the destination may say so. If a message went too far or took too long, the queue manager that saw it last
-        may say so too (3.1.5.8.2), but that counts for nothing once the destination has the message.
+        Only the destination may send it. If a message exceeded its hops or its time, the queue manager that ended it
+        may also send one (3.1.5.8.2), but that does not count once the destination has the message.
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
@@ -301,7 +301,7 @@ class Confirmations:
         self._outbound.wake(sequence)
 
     def _is_awaited(self, sequence: OutgoingSequence, body: FinalAckBody) -> bool:
-        """Whether the destination has not yet acknowledged a message, and nobody has told what became of it."""
+        """Whether a message still has no acknowledgment from its destination, and no known outcome."""
         is_current = body.tx_sequence_id == sequence.identifier
         return is_current and sequence.numbering.is_kept(sequence.cursors.base + body.tx_sequence_number)
 
@@ -321,7 +321,7 @@ class Confirmations:
     ) -> None:
         """Keep a FinalAck until its outcome is on disk, and read the message that it decides.
 
-        Copies of a message that were refused together are answered together. The destination's first answer holds.
+        A message whose copies were refused together gets several answers. The destination's first answer counts.
         """
         place = self._place_of(sequence, body)
         if not place[0]:
@@ -348,7 +348,7 @@ class Confirmations:
         return sequence.final_queue, body.message_id
 
     def _resume(self, position: int, packet: bytes) -> None:
-        """Go on with a FinalAck that was not acted upon when the node stopped."""
+        """Continue with a FinalAck that had not been acted on when the node stopped."""
         message = decode_message(packet)
         body = acknowledgment_in(message)
         assert isinstance(body, FinalAckBody)
@@ -381,7 +381,7 @@ class Confirmations:
         return reads
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """Take the message that an acknowledgment decides, if it is there."""
+        """Take a message that was read because an acknowledgment decides it, if it is still there."""
         message_id = page.after + 1
         word = self._undecided.pop((page.queue, message_id))
         found = [packet for position, packet, _ in rows if position == message_id]
@@ -409,9 +409,9 @@ class Confirmations:
             )
 
     def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
-        """A destination has told what became of a message in doubt: remove its dead letter, if it is still there.
+        """Remove the dead letter of a message in doubt, if it is still there: a destination has told the outcome.
 
-        An application that was given the letter, and has not settled it, finds nothing to settle.
+        An application that has received the letter without settling it will find nothing to settle.
         """
         self._doubts.forget(doubt)
         facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}

@@ -37,7 +37,7 @@ class DeadLetters:
         From a queue that applications chose for dead letters, only dead letters are sent.
 
         Raises:
-            UsageError: there is no such queue, or it is of another kind.
+            UsageError: the queue does not exist, or is of another kind.
         """
         queue = self._queues.named(name)
         kept = queue.peek(queue.count)
@@ -77,7 +77,7 @@ class DeadLetters:
         return again
 
     def _chosen_queue(self, message: UserMessage) -> str:
-        """The queue that a message's application chose for dead letters; empty if none, or if it is gone."""
+        """The queue that a message's application chose for dead letters; empty if none, or if the queue is gone."""
         path_name = path_name_in(message.trailing)
         if not path_name:
             return ""
@@ -89,7 +89,7 @@ def draft_of(message: UserMessage) -> Draft:
     """Return the application's draft, as far as a packet shows it.
 
     Raises:
-        UsageError: the packet does not tell, because its body is encrypted.
+        UsageError: the packet does not show the draft, because its body is encrypted.
         FormatNameError: its administration or response queue has no name here.
     """
     user, properties = message.user, message.properties
@@ -126,9 +126,9 @@ def draft_of(message: UserMessage) -> Draft:
 
 
 def _destinations(message: UserMessage) -> tuple[str, ...]:
-    """The queues that got a copy, as the header lists them; none if the list is longer than we would send.
+    """The queues in the header's list of copies; none if the list is longer than we would send.
 
-    Names that cannot be read, or cannot be sent to, are left out.
+    Names that cannot be read, or that we cannot send to, are left out.
     """
     if message.multi_queue_format is None:
         return ()
@@ -142,6 +142,6 @@ def _destinations(message: UserMessage) -> tuple[str, ...]:
 
 
 def trace_queue_of(message: UserMessage) -> str:
-    """The format name of the queue that a message's reports go to; empty if it is not traced."""
+    """The format name of the queue for a message's reports; empty if the message is not traced."""
     guid = message.debug.queue_identifier if message.debug else None
     return "" if guid is None else str(PublicName(guid))

@@ -1,6 +1,6 @@
-"""Messages whose time is over: found in memory and on disk, wherever they wait.
+"""Ends messages whose time is over, in memory and on disk, wherever they wait.
 
-[MS-MQQB] 3.1.7.1.2 for those on their way, [MS-MQDMPR] 3.1.7.2.7 for those in the queue that they were for.
+[MS-MQQB] 3.1.7.1.2 for messages on their way, [MS-MQDMPR] 3.1.7.2.7 for messages in their destination queue.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LONGEST_WAIT_S: Final = 60
 
 
 class Expiration:
-    """One timer for all messages: at the earliest known deadline, messages whose time is over are let go.
+    """One timer for all messages: at the earliest known deadline, expired messages end.
 
-    Messages are looked at again before they are sent or handed out, so the timer may be late without harm.
+    Messages are checked again before they are sent or handed out, so the timer may be late without harm.
 
-    If `expire_sent` was another when the node ran last, the store does not name messages that were sent and
-    expired then. So all that is kept is looked through once.
+    If `expire_sent` had another value when the node ran last, the store's index of deadlines lacks messages that were
+    sent. So all stored messages are checked once.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Expiration:
         self._read = True
         """Whether to ask the store: at the start, because messages expired while the node was down."""
         self._overlooked: list[ReadPage] = []
-        """For each sequence, the page where the search for messages that the store does not name goes on."""
+        """For each sequence, the page where the search for expired messages that the store does not list continues."""
         if self._gives_up != bool(state.counters.get(SENT_EXPIRES)):
             if self._gives_up:
                 sequences = (one for one in outbound if isinstance(one, OutgoingSequence) and one.count)
@@ -57,7 +57,7 @@ class Expiration:
             self._expires_sent(self._gives_up and not self._overlooked)
 
     def expect(self, deadline_s: int | None, now: Moment) -> None:
-        """A message joined that expires after this second, UTC; None if it never expires."""
+        """Expect a new message to expire after this second, UTC; None if it never expires."""
         if deadline_s is None or (self._deadline_s is not None and self._deadline_s <= deadline_s):
             return
         self._deadline_s = deadline_s
@@ -70,12 +70,12 @@ class Expiration:
             self.expect(min([each for each in expires_s if each is not None]), now)
 
     def look_again(self, now: Moment) -> None:
-        """Watch the deadlines of messages that came back."""
+        """Watch the deadlines of messages that returned to their queues."""
         if self._desk.timers.runs(Timer.EXPIRATION, None):
             self.expect(now.utc_s, now)
 
     def due(self, now: Moment) -> None:
-        """The timer is due: let go of expired messages in memory, then ask the store."""
+        """End expired messages in memory, then ask the store: the timer is due."""
         self._deadline_s = None
         for queue in self._queues:
             queue.let_go(now)
@@ -97,7 +97,7 @@ class Expiration:
             self._desk.timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * LONGEST_WAIT_S)
 
     def _give_up(self, now: Moment) -> None:
-        """End messages that were sent and that nobody has answered for.  3.1.1.1.1.3, 3.1.1.1.1.5"""
+        """End expired messages that were sent and never answered.  3.1.1.1.1.3, 3.1.1.1.1.5"""
         for entry in self._neighbours.give_up(now):
             self._desk.endings.append(
                 Ending(entry.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
@@ -108,11 +108,11 @@ class Expiration:
                     self.expect(entry.expires_s, now)
 
     def _expires_sent(self, expires: bool) -> None:
-        """Record whether the store, from now on, names messages that were sent and are over."""
+        """Record whether, from now on, the store lists expired messages that were sent."""
         self._desk.writes.urgent().counters[SENT_EXPIRES] = int(expires)
 
     def pages(self) -> Sequence[ReadPage | ReadExpired]:
-        """Return the requests to the store, after all other pages, because those change the store."""
+        """Return the requests to the store. They come after all other pages, because those change the store."""
         if self._overlooked:
             return self._overlooked[:1]
         read, self._read = self._read, False

@@ -1,7 +1,7 @@
 """The MessageIDHistoryTable: which messages came before.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
 
-A message that comes twice was on its way when a connection broke, and at most one window of them was. So for
-each sender the newest messages are always remembered, twice as many as the window of the neighbour that
+A message comes twice if it was on its way when a connection broke, and at most one window of messages was. So
+each sender's newest messages are always remembered, twice as many as the window of the neighbour that
 brings them. Older ones are remembered for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
@@ -14,8 +14,8 @@ When the whole table is full, room is made in this order, each time from the old
 3. messages from senders that have no session with us, and that no neighbour with a session brings;
 4. messages of the neighbour that has brought most, so each neighbour keeps its share.
 
-The store does not say who brought a message. After a restart that is known when the sender's next message
-comes; until then the sender is of the third kind, unless it is a neighbour that has a session itself.
+The store does not say which neighbour brought a message. After a restart the sender's next message tells it;
+until then the sender is of the third kind, unless it is a neighbour that has a session itself.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire.guid import Guid
 
 MARGIN: Final = 32
-"""A full table forgets one entry in this many at a time."""
+"""When the table is full, one in this many of its entries is forgotten."""
 COUNTED_SENDERS: Final = 1_000
-"""How many senders have a duplicate count of their own; all others count only in the sum."""
+"""The most senders with a separate count of duplicates; the others count only in the sum."""
 LEAST_LOOKED_AT: Final = 200
 """The fewest messages of a sender from which its share of duplicates is judged."""
 NUMBER: Final = itemgetter(0)
@@ -50,9 +50,9 @@ class Bringer:
     """A neighbour that brings messages, its own or others'.
 
     remembered: how many messages of each sender and kind are always remembered: twice the largest window that
-        it has announced. By the letter of 3.1.7.1 a sender goes by its own window, whatever ours is.
-    share: how many messages it keeps in a full table, both kinds together. It counts the smaller of its
-        window and ours, because nobody may claim the table by announcing a large window.
+        it has announced. By the letter of 3.1.7.1 a sender uses its own window, whatever ours is.
+    share: how many messages it keeps in a full table, both kinds together. The smaller of its window and ours
+        counts, so that a large announced window does not claim the table.
     """
 
     manager: Guid
@@ -64,9 +64,9 @@ class Bringer:
 class SenderHistory:
     """The messages of one kind, express or recoverable, that came from one queue manager.
 
-    bringer: the neighbour that brought the last one; None if none came since the store was opened.
-    arrivals: by ordinal, its place among all arrivals, counted from 1; the oldest comes first.
-    hop_counts: for messages to others, the highest hop count with which each has come.
+    bringer: the neighbour that brought the last message; None if none came since the store was opened.
+    arrivals: by ordinal, the place among all arrivals, counted from 1; the oldest comes first.
+    hop_counts: for messages to other queue managers, the highest hop count with which each has come.
     is_stored: whether the store may have any of them.
     came, dropped: how many of its last messages are counted, and how many of these were duplicates. Both are
         halved when `came` reaches `halved_at`.
@@ -82,30 +82,30 @@ class SenderHistory:
     dropped: int = 0
     halved_at: int = 2 * LEAST_LOOKED_AT
     remembered_before: int = 0
-    """The largest count that was always remembered for the neighbours that brought its messages before."""
+    """The largest number that was always remembered for the neighbours that brought its messages earlier."""
 
     @property
     def spare(self) -> int:
-        """Return how many of the oldest are remembered only because they are recent; 0 until their sender is known."""
+        """Return how many of the oldest messages are remembered only for their age; 0 until the bringer is known."""
         if self.bringer is None:
             return 0
         return max(0, len(self.arrivals) - max(self.bringer.remembered, self.remembered_before))
 
     @property
     def looked_at(self) -> int:
-        """The fewest messages from which to judge it: twice the window of the neighbour that brings them.
+        """The fewest messages from which to judge the sender: twice the window of the neighbour that brings them.
 
-        All of one window may come twice when a connection breaks; that is at most half of this number.
+        A whole window may come twice when a connection breaks; that is at most half of this number.
         """
         return max(LEAST_LOOKED_AT, self.bringer.remembered if self.bringer is not None else 0)
 
     @property
     def drops_most(self) -> bool:
-        """Whether most of its last messages were duplicates, because it gives out MessageIDs again."""
+        """Whether most of the sender's last messages were duplicates, because it reuses MessageIDs."""
         return self.came >= self.looked_at and 2 * self.dropped > self.came
 
     def count(self, *, known: bool) -> None:
-        """Count a message; `known` says whether it came before."""
+        """Count a message; `known` says whether it is a duplicate."""
         self.came += 1
         self.dropped += known
         if self.came >= self.halved_at:
@@ -114,14 +114,14 @@ class SenderHistory:
             self.halved_at = 2 * self.looked_at
 
     def brought_by(self, bringer: Bringer | None) -> None:
-        """Set the neighbour that brings them now; messages on their way over the last one may still come."""
+        """Set the neighbour that brings the messages now. Others may still come from the one before."""
         if self.bringer is not None:
             self.remembered_before = max(self.remembered_before, self.bringer.remembered)
         self.bringer = bringer
 
 
 class Group(NamedTuple):
-    """Senders, each with the number of its oldest messages that may be forgotten, and the limit for all."""
+    """Senders, each with the number of its oldest messages that may be forgotten, and the limit for all of them."""
 
     senders: list[tuple[SenderHistory, int]]
     most: int
@@ -130,12 +130,12 @@ class Group(NamedTuple):
 class MessageIdHistory:
     """The identifiers of the messages that came, by sender and kind; at most `size` in all.
 
-    A message is known by its source queue manager and its ordinal together. 3.1.5.8.1 compares the ordinal alone;
-    then two senders with the same ordinals would lose messages to each other.
+    A message is identified by its source queue manager and its ordinal. 3.1.5.8.1 compares the ordinal alone, but
+    then messages of one sender would be dropped for another's with the same ordinals.
 
     A message for others may rightly come twice: if the way behind us changes, it comes back with more hops than before.
-    By the letter it would be discarded, and nobody else has it. So such a copy is a duplicate only if it has no more
-    hops than an earlier one. Only memory knows these: after a restart the destination drops remaining duplicates.
+    By the letter the only copy would be discarded. So it is a duplicate only if it has no more hops than an earlier
+    copy. Hop counts are kept only in memory: after a restart the destination drops remaining duplicates.
 
     An entry takes about 100 bytes, a sender about 500 more.
 
@@ -168,10 +168,10 @@ class MessageIdHistory:
         self._arrival_count = 0
         self._second: int | None = None
         self._seconds: deque[tuple[int, int]] = deque(maxlen=2 * self._kept_s + 2)
-        """The first arrival of each second, UTC, in which any came."""
+        """For each second, UTC, in which messages came: the place of its first arrival."""
         self.duplicate_count = 0
         self.duplicates: dict[Guid, int] = {}
-        """How many duplicates came, by sender, for at most COUNTED_SENDERS senders."""
+        """The number of duplicates, by sender, for at most COUNTED_SENDERS senders."""
         for row in rows:
             sender = self._sender(row.source, recoverable=True)
             sender.is_stored = True
@@ -196,7 +196,7 @@ class MessageIdHistory:
     def came_before(self, source: Guid, ordinal: int, hop_count: int | None, *, recoverable: bool) -> bool:
         """Whether this message came before.
 
-        hop_count: the hop count of a message for others; None for one of ours.
+        hop_count: the hop count of a message for another queue manager; None for a message to us.
         """
         sender = self._senders.get((source, recoverable))
         return sender is not None and _came_before(sender, ordinal, hop_count)
@@ -220,7 +220,7 @@ class MessageIdHistory:
         recoverable: bool,
         hop_count: int | None = None,
     ) -> bool:
-        """Whether this message came before. From now on it did.  3.1.5.8.1, 3.1.5.8.2
+        """Return whether this message came before, and remember it.  3.1.5.8.1, 3.1.5.8.2
 
         Entries for recoverable messages to us survive a crash, as the messages do. `hop_count` is as for `came_before`.
         """
@@ -282,7 +282,7 @@ class MessageIdHistory:
     def make_room(self, writes: PendingWrites) -> None:
         """Keep within the size, as the module describes. Call it after the writes were taken.
 
-        That way no transaction forgets an entry that it also adds.
+        Thus no transaction deletes an entry that it also adds.
         """
         size = self._most
         if self._size <= size:
@@ -340,7 +340,7 @@ class MessageIdHistory:
     def _forget_oldest(
         self, senders: list[tuple[SenderHistory, int]], count: int, writes: PendingWrites
     ) -> None:
-        """Forget the `count` oldest messages of these senders, at most as many of each as are beside it."""
+        """Forget the `count` oldest messages of these senders; the number beside each sender limits its share."""
         if count <= 0:
             return
         found = [
@@ -374,8 +374,8 @@ class MessageIdHistory:
 class Histories(NamedTuple):
     """The history of known queue managers and that of strangers, who cannot push entries out of the first.
 
-    The store has one row for a source and an ordinal, whoever brought it. So it has no rows of strangers that present
-    the GUID of a known queue manager: after a restart, true messages would count as duplicates of theirs.
+    The store has one row for each source and ordinal, whoever brought the message. So it has no rows of strangers that
+    present the GUID of a known queue manager: after a restart, true messages would count as duplicates of theirs.
     """
 
     known: MessageIdHistory
@@ -397,5 +397,5 @@ def _count(senders: Iterable[SenderHistory]) -> int:
 
 
 def _all_but(count: int, senders: list[SenderHistory]) -> Group:
-    """All messages of these senders except the newest `count`."""
+    """All messages of these senders except each sender's newest `count`."""
     return Group([(sender, len(sender.arrivals)) for sender in senders], max(0, _count(senders) - count))

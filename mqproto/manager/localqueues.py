@@ -20,7 +20,7 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL
 
 GONE: Final = 1_000
-"""How many deleted queues keep their place in the store, for messages that may still come for them."""
+"""The most deleted queues that keep their place in the store, for messages that may still come for them."""
 
 
 class LocalQueues:
@@ -34,9 +34,9 @@ class LocalQueues:
         state: StoredState,
     ) -> None:
         self.publics: dict[Guid, Guid] = {}
-        """This queue manager, by the GUIDs of its public queues and of the foreign systems that it connects."""
+        """The queue manager for the GUID of each public queue, and of each foreign system that it connects."""
         self.ages = Durations(AGE_BOUNDS_S)
-        """How old messages were when they came into queues, by their senders' clocks."""
+        """The ages of messages when they came into queues, by their senders' clocks."""
         self._desk = desk
         self._next_queue = next_queue
         self._by_name: dict[str, LocalQueue] = {}
@@ -45,14 +45,14 @@ class LocalQueues:
         """By GUID and whether a message is transactional, which selects one of a foreign system's two queues."""
         self._journals: dict[int, LocalQueue] = {}
         self._gone: dict[str, LocalQueue] = {}
-        """The deleted queues, the longest ago first. Senders' counts go on if such a queue is made again."""
+        """The deleted queues, the longest ago first. If a queue is made again, its senders' numbers continue."""
         self._stirred: dict[LocalQueue, None] = {}
         self._stored: dict[str, list[StoredQueue]] = {}
         for stored in state.queues:
             if stored.kind is QueueKind.LOCAL:
                 self._stored.setdefault(stored.name, []).append(stored)
         self._spellings = {name.lower(): name for name in self._stored}
-        """The stored names, by the same in lower case."""
+        """The stored names, by the same names in lower case."""
         self._declarations = Declarations(desk, declarations, state, next_queue)
         for declaration in self._declarations.current.values():
             self._host(declaration)
@@ -74,7 +74,7 @@ class LocalQueues:
         self._set_journal(queue)
 
     def _set_journal(self, queue: LocalQueue) -> None:
-        """Give a queue the journal that it is declared with, or remove its journal."""
+        """Give a queue its declared journal, or remove its journal."""
         declaration = queue.declaration
         journal = self._journals.get(queue.queue)
         if not declaration.journal:
@@ -104,7 +104,7 @@ class LocalQueues:
         return queue
 
     def _opened(self, declaration: QueueDeclaration) -> LocalQueue:
-        """Open a queue of the store, or a new one. One that was deleted keeps the numbers that it had."""
+        """Open a stored queue, or a new one. A queue that was deleted gets its earlier numbers back."""
         queue = self._gone.pop(declaration.name.lower(), None)
         if queue is None and len(self._gone) >= GONE:
             queue = self._forgotten()
@@ -120,7 +120,7 @@ class LocalQueues:
         return queue
 
     def _forgotten(self) -> LocalQueue | None:
-        """Forget and return the empty queue that was deleted longest ago; another takes its place."""
+        """Forget and return the empty queue that was deleted longest ago, so that another takes its place."""
         found = next((key for key, queue in self._gone.items() if not queue.count), None)
         if found is None:
             return None
@@ -128,7 +128,7 @@ class LocalQueues:
         return self._gone.pop(found)
 
     def _set_aside(self, queue: LocalQueue) -> int:
-        """Take a queue out of use; its messages end. Return how many those are."""
+        """Take a queue out of use; its messages end. Return the number of these messages."""
         queue.purging.begin(queue.lanes, MessageClass.NACK_Q_DELETED)
         self._gone[queue.name.lower()] = queue
         self.stir(queue)
@@ -138,7 +138,7 @@ class LocalQueues:
         return chain(self._by_name.values(), self._gone.values())
 
     def named(self, name: str) -> LocalQueue:
-        """Return the queue of a name.
+        """Return the queue with this name.
 
         Raises:
             UsageError: there is no such queue; the text lists those that exist.
@@ -156,8 +156,8 @@ class LocalQueues:
     def addressed(self, destination: QueueName, *, transactional: bool = False) -> LocalQueue | None:
         """The queue that a UserHeader names.  3.1.5.8.5
 
-        transactional: whether the message is. If a foreign system has only one connector queue, that is found
-            in any case, and itself refuses what it does not take.
+        transactional: whether the message is transactional. If a foreign system has only one connector queue, it is
+            returned in any case, and itself refuses messages of the other kind.
         """
         name = local_name(destination)
         return (
@@ -167,19 +167,19 @@ class LocalQueues:
         )
 
     def of_run(self, run: Run) -> LocalQueue | None:
-        """The queue that messages of one shape are for."""
+        """The queue for messages of one shape."""
         transactional = bool(run.shape.flags & TRANSACTIONAL)
         return self.addressed(run.facts.destination_queue, transactional=transactional)
 
     def for_letters(self, path_name: str, *, transactional: bool) -> LocalQueue | None:
-        """The queue that an application has chosen for its dead letters; None if there is no such queue any more."""
+        """The queue that an application has chosen for its dead letters; None if that queue no longer exists."""
         queue = self.addressed(path_name)
         return queue if queue is not None and queue.declaration.transactional == transactional else None
 
     def deleted(self, destination: QueueName) -> int | None:
         """The number of the deleted queue that a transactional message's UserHeader names; None if it names none.
 
-        A queue that was deleted before the start is known only by its name.
+        A queue that was deleted before the node's start is known only by its name.
         """
         name = local_name(destination)
         if not name:
@@ -197,19 +197,19 @@ class LocalQueues:
 
     @property
     def declared(self) -> list[QueueDeclaration]:
-        """The queues that exist now, except journals and the system's."""
+        """The existing queues, except journals and system queues."""
         return list(self._declarations.current.values())
 
     @property
     def gone(self) -> list[LocalQueue]:
-        """The queues that were deleted; some may have messages that have not left yet."""
+        """The deleted queues; some may have messages that have not left yet."""
         return list(self._gone.values())
 
     def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
-        """Add a queue, over restarts as well.  [MS-MQDMPR] 3.1.7.1.3
+        """Add a queue permanently.  [MS-MQDMPR] 3.1.7.1.3
 
         Returns:
-            The declaration that was asked for, with its identifier.
+            The given declaration, with the new queue's identifier.
 
         Raises:
             UsageError: a queue has that name or GUID, or messages of a deleted one are still leaving.
@@ -240,7 +240,7 @@ class LocalQueues:
         """Change a queue's properties permanently, except its names and its kind.  [MS-MQDMPR] 3.1.1.2
 
         Raises:
-            UsageError: there is no such queue, or its journal is to go and is not empty.
+            UsageError: the queue does not exist, or loses a journal that is not empty.
         """
         queue = self.named(declaration.name)
         was = queue.declaration
@@ -258,11 +258,11 @@ class LocalQueues:
         self._set_journal(queue)
 
     def delete(self, queue: LocalQueue) -> int:
-        """Delete a queue and its journal, over restarts as well. Their messages end, and senders are told.
-        Return how many messages go.  [MS-MQDMPR] 3.1.7.1.4
+        """Delete a queue and its journal permanently. Their messages end, and senders are told.
+        Return the number of these messages.  [MS-MQDMPR] 3.1.7.1.4
 
         Raises:
-            UsageError: it is the system's, or an application uses it.
+            UsageError: it is a system queue, or an application uses it.
         """
         if queue.is_system:
             raise UsageError(f"{queue.name} belongs to the system and cannot be deleted; purge it")
@@ -283,7 +283,7 @@ class LocalQueues:
         return not queue.count and self._by_name.get(queue.name.lower()) is not queue
 
     def of_lane(self, number: int) -> tuple[LocalQueue, Lane] | None:
-        """The queue with a lane of this number in the store, and that lane."""
+        """The queue that has a lane with this number in the store, and that lane."""
         for queue in self:
             for lane in queue.lanes:
                 if lane.queue == number:
@@ -291,11 +291,11 @@ class LocalQueues:
         return None
 
     def numbered(self, number: int) -> LocalQueue:
-        """The queue with this number in the store, that of its first lane."""
+        """The queue whose first lane has this number in the store."""
         return next(queue for queue in self if queue.queue == number)
 
     def stir(self, queue: LocalQueue) -> None:
-        """Have a queue looked at in this turn, because something happened to it."""
+        """Mark a queue, because something happened to it that this turn must handle."""
         self._stirred[queue] = None
 
     def take_stirred(self, now: Moment) -> list[LocalQueue]:

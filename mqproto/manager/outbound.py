@@ -1,4 +1,4 @@
-"""Outgoing queues by destination: made when first needed, restored after a restart."""
+"""Outgoing queues by destination, made when first needed and restored after a restart."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
-"""The most hosts that are called because strangers ask for answers there, the most queues to those who were
-met, and the most messages that wait for each such host, and for each that was met."""
+"""The most hosts that are called because strangers ask for answers there; the most queues to queue managers
+that were met; and the most messages that wait for each such host or queue manager."""
 
 
 class Outbound:
-    """The way out of a queue manager.  [MS-MQQB] 3.1.7.12"""
+    """The outgoing queues of a queue manager.  [MS-MQQB] 3.1.7.12"""
 
     def __init__(
         self, desk: Desk, routes: Routes, neighbours: Neighbours, numbers: GivenNumbers, now: Moment
@@ -44,15 +44,15 @@ class Outbound:
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
         self._named: dict[str, list[OutgoingQueue]] = {}
-        """The same queues, and the sequences, by name alone, in lower case."""
+        """The same queues, and the sequences, by their name in lower case."""
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
         self._wayless: dict[Guid, list[OutgoingQueue]] = {}
         """The queues and sequences to queue managers that are neither declared nor met."""
         self._strangers_queues: OrderedDict[tuple[Guid, int, bool], OutgoingQueue] = OrderedDict()
-        """Those of `_by_manager` that lead to undeclared queue managers, the one asked for longest ago first."""
+        """The queues of `_by_manager` that lead to undeclared queue managers; the one unused for longest is first."""
         self._strangers_hosts: set[str] = set()
         self.acknowledge = self._acknowledge
-        """A seam: see manager/parts.py."""
+        """A function that tests may replace: see manager/parts.py."""
         for one in neighbours.met:
             if one.awaited_s > now.utc_s and one.how is not How.CALLED_US:
                 neighbours.await_answers((routes.to_host(one.host),), one.awaited_s)
@@ -69,7 +69,7 @@ class Outbound:
     def towards_manager(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue:
         """The queue to another queue manager, for messages that are not kept for an OrderAck.
 
-        order: whether it is for the order queue there, and so does not wait behind messages of a higher priority.
+        order: whether the messages are for its order queue, and so do not wait behind those of a higher priority.
         """
         queue = self._by_manager.get((manager, priority, order))
         if queue is None:
@@ -79,7 +79,7 @@ class Outbound:
         return queue
 
     def _way_to(self, manager: Guid) -> tuple[NextHop, ...]:
-        """The way to a queue manager that is declared, or that was met."""
+        """The next hops to a queue manager that is declared or was met."""
         return self._routes.to_manager(manager) or self._neighbours.met.hop_to(manager)
 
     def knows(self, manager: Guid) -> bool:
@@ -93,7 +93,7 @@ class Outbound:
     def expect_answers(
         self, destination: Destination, until_s: int, queues: Collection[int], now: Moment
     ) -> None:
-        """Expect answers from an undeclared destination to these queues of ours, until then."""
+        """Expect answers from an undeclared destination in these queues of ours until `until_s`."""
         host, manager = destination.host, destination.manager
         met = self._neighbours.met
         if host is not None:
@@ -104,7 +104,7 @@ class Outbound:
             self._neighbours.await_answers(hops, until_s)
 
     def has_invited(self, remote: Remote, queue: int) -> bool:
-        """Whether a stranger may send to a queue of ours, because we asked it for answers there."""
+        """Whether a stranger may send to a queue of ours, because we asked it to send answers there."""
         return remote.is_met and self._neighbours.met.has_invited(remote.manager, queue)
 
     def leads_to(self, manager: Guid) -> bool:
@@ -117,7 +117,7 @@ class Outbound:
         return found is not None and found.is_at(host)
 
     def learn(self) -> None:
-        """Act on news about queue managers: they were met, have moved, or are forgotten."""
+        """Handle news about undeclared queue managers: some were met, have moved, or are forgotten."""
         met = self._neighbours.met
         for manager in met.take_news():
             hops = met.hop_to(manager)
@@ -128,11 +128,11 @@ class Outbound:
     def towards_host(
         self, host: str, priority: int, manager: Guid | None = None, *, order: bool = False
     ) -> OutgoingQueue:
-        """The queue for direct format names, by the host that they name."""
+        """The queue for messages to direct format names with this host."""
         return self._queue(host + ORDER_SUFFIX * order, priority, lambda: self._hops_to_host(host, manager))
 
     def towards(self, destination: Destination, priority: int) -> OutgoingQueue:
-        """The queue for messages to a destination without a transaction."""
+        """The queue for a destination's messages that are not transactional."""
         if destination.host is not None:
             return self.towards_host(destination.host, priority, destination.manager)
         assert destination.manager is not None
@@ -162,7 +162,7 @@ class Outbound:
         return queue
 
     def take_over_hold(self, queue: OutgoingQueue) -> None:
-        """Pause a new queue if an operator has paused its name: all priorities pause together."""
+        """Pause a new queue if an operator has paused its name: all priorities of a name pause together."""
         if any(other.on_hold for other in self.named(queue.name)):
             self.hold(queue, on_hold=True)
 
@@ -177,7 +177,7 @@ class Outbound:
             self._wayless.setdefault(manager, []).append(queue)
 
     def lead(self, sequence: OutgoingSequence, host: str | None) -> None:
-        """Have a sequence sent: to the host that its direct name calls, or to its queue manager."""
+        """Choose a sequence's way: to the host in its direct name, or to its queue manager."""
         manager = sequence.destination_manager
         hops = self._way_to(manager) if manager is not None else ()
         if host is not None:
@@ -189,7 +189,7 @@ class Outbound:
         return self._named.get(name.lower(), [])
 
     def hold(self, queue: OutgoingQueue, *, on_hold: bool) -> None:
-        """Pause a queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14"""
+        """Pause a queue, or resume it; restarts do not change that.  3.1.7.13, 3.1.7.14"""
         queue.on_hold = on_hold
         queue.registered = True
         self._desk.writes.urgent().queues.append(
@@ -203,21 +203,21 @@ class Outbound:
         self._neighbours.wake(queue)
 
     def pass_on(self, queue: OutgoingQueue, messages: Joining, names: Sequence[MessageName]) -> None:
-        """Add others' transactional messages to a queue where no copy of them waits."""
+        """Add others' transactional messages to a queue that has no copies of them."""
         queue.pass_on(messages, names, self._desk.writes)
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
-        """Whether a queue has a next hop that may be called, or has called."""
+        """Whether a queue has a next hop that may be called, or that has called us."""
         neighbour = self._neighbours.of_queue(queue)
         return neighbour is not None and self._neighbours.may_have_session(neighbour)
 
     def reply_to(self, message: UserMessage, remote: Remote) -> ReplyTo:
         """Where to send the acknowledgments of a message: by a direct name only if that can lead to its sender.
 
-        A queue manager that receives a direct name without its owner's GUID takes it as its own (3.1.5.8.5).
-        So if several queue managers share the address that the message came from, only the GUID tells them
-        apart. Acknowledgments for a stranger leave over a session with it, whatever name they have.
+        A queue manager takes a direct name without a GUID for a name of its own queue (3.1.5.8.5). So if
+        several queue managers share the address that the message came from, only the GUID tells them apart.
+        Acknowledgments for a stranger leave over a session with it, whatever name they have.
         """
         reply_to = reply_to_sender(message, remote.address)
         if not remote.is_proven:
@@ -228,7 +228,7 @@ class Outbound:
         return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
 
     def may_answer(self, host: str | None) -> bool:
-        """Whether a message may be sent to a host because a stranger asks for it.
+        """Whether a message may be sent to a host because a stranger asks for an answer there.
 
         At most STRANGERS_HOSTS such hosts have queues, and at most ANSWERS messages wait for each.
         """
@@ -244,10 +244,10 @@ class Outbound:
     def answers_to(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue | None:
         """The queue of the messages that an undeclared queue manager asks for; None if too many wait already.
 
-        They leave over a session from where it was met.
+        They leave over a session with the address where it was met.
 
-        At most ANSWERS messages wait for each, in at most STRANGERS_QUEUES queues for all together: one more
-        takes over an empty one.
+        At most ANSWERS messages wait for each, in at most STRANGERS_QUEUES queues for all together. Another queue
+        then takes over an empty one.
         """
         if self._neighbours.met.get(manager) is None:
             return None
@@ -285,9 +285,9 @@ class Outbound:
         return queue
 
     def _acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
-        """Send an OrderAck or a FinalAck on its way.  3.1.7.17
+        """Put an OrderAck or a FinalAck into its queue.  3.1.7.17
 
-        An OrderAck that has no way to go is dropped; the sender's resend asks for another.
+        An OrderAck without a way to its sender is dropped; a resend asks for another.
         """
         priority, manager = message.base.priority, reply_to.manager
         queue: OutgoingQueue | None
@@ -308,7 +308,7 @@ class Outbound:
         self._neighbours.wake(queue)
 
     def restore(self, stored: StoredQueue) -> None:
-        """Have a queue again that the store has."""
+        """Restore an outgoing queue from the store."""
         queue = OutgoingQueue(
             stored.queue, stored.name, self._desk.settings, stored, priority=stored.priority
         )

@@ -1,16 +1,16 @@
-"""The consequences of a message's end: who is told, and what is kept.
+"""The consequences of a message's end: acknowledgments, dead letters and journals.
 
 Every ending, wherever it happened, passes through here once. [MS-MQQB] 3.1.5.5.4, 3.1.5.7, 3.1.5.8.2, 3.1.5.8.8,
-3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2 each say a part of it:
+3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2 each have a part of the rules:
 
 - the sender's administration queue hears of it, if the message asks for that;
 - the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or the end is a refusal;
-- a message with JN set that failed is kept in a dead-letter queue, its class saying why: a transactional one where
-  it was sent, another where it ended; one that the next hop refuses is kept here in any case. If we sent it, it is
-  kept in the queue that its application has chosen, if that has room;
-- one with JP set that arrived is kept in the journal where it was sent, and with `expire_sent = figures` also one that
-  expired there and is not a dead letter;
-- what an application received from a queue with a journal is kept in that.
+- a failed message with JN set is kept in a dead-letter queue, with the class of its failure: if transactional, where
+        it was sent; otherwise, where it ended. A message that the next hop refuses is kept here in any case. Our own
+        messages go to the queue that their application has chosen, if that has room;
+- a message with JP set that arrived is kept in the journal where it was sent. With `expire_sent = figures`, so is one
+        that expired there and is not a dead letter;
+- a message that an application received from a queue with a journal is kept in that journal.
 
 The dead letter of a message in doubt is remembered, because its destination may yet decide it (doubts.py).
 """
@@ -64,13 +64,13 @@ from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
 TEXT: Final = 31
-"""The type of a body that is UTF-16: VT_LPWSTR."""
+"""The type of a body in UTF-16: VT_LPWSTR."""
 LONGER_NAMES_BYTES: Final = 256
-"""The most bytes by which an administration acknowledgment may exceed a message with the same body."""
+"""The most bytes by which an administration acknowledgment may be longer than a message with the same body."""
 
 
 class Outcomes:
-    """Carries out what follows from endings, and sends the messages that a queue manager writes itself."""
+    """Handles the consequences of endings, and sends the messages that a queue manager writes itself."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Outcomes:
         self._sequences = sequences
         self.expired_count = 0
         self.damaged_count = 0
-        """Messages that the store no longer had as they were written."""
+        """The number of messages that were damaged in the store."""
 
     def follow(self, endings: Iterable[Ending], now: Moment) -> None:
-        """Carry out the consequences of each ending."""
+        """Handle the consequences of each ending."""
         for ending in endings:
             packet = decode_message(ending.packet)
             self._follow(ending, packet, now)
@@ -138,8 +138,8 @@ class Outcomes:
             self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
 
     def _is_journaled(self, ending: Ending, message: UserMessage) -> bool:
-        """Whether the figures keep a copy of an expired message of ours in the journal, because it asks for
-        one and not for a dead letter.  3.1.1.1.1.3, .5, .7"""
+        """Whether an expired message of ours is copied to the journal, as in the figures, because it asks for
+        a journal and not for a dead letter.  3.1.1.1.1.3, .5, .7"""
         return (
             self._desk.settings.follows_figures
             and ending.place is Place.ON_THE_WAY
@@ -149,12 +149,13 @@ class Outcomes:
         )
 
     def _letter_left(self, ending: Ending, message: UserMessage) -> None:
-        """A dead letter has left its application's queue. It had ended before, so nothing else follows."""
+        """Handle a dead letter that has left its application's queue. Its message ended before: nothing else
+        follows."""
         if ending.message_class == MessageClass.ACK_RECEIVE:
             self._journal(ending, message)
 
     def _journal(self, ending: Ending, message: UserMessage) -> None:
-        """Keep in its journal what an application received from a queue that has one."""
+        """Keep a message that an application received in the journal of its queue, if the queue has one."""
         journal = self._queues.journal_of(ending.queue)
         if journal is not None:
             self._keep(journal, ending.packet, message, ending.message_class)
@@ -174,7 +175,7 @@ class Outcomes:
         return None
 
     def _is_strangers(self, message: UserMessage) -> bool:
-        """Whether nobody has declared the queue manager that sent a message."""
+        """Whether the queue manager that sent a message is undeclared."""
         source = message.user.source_queue_manager
         return source != self._desk.identity and source not in self._routes.peers
 
@@ -206,7 +207,7 @@ class Outcomes:
         """Keep a dead letter about a lost message. Its destination is its own queue, so it is never sent.
 
         Args:
-            source: the sender of the lost message, whose identifier the letter then has; else it has one of its own.
+            source: the sender of the lost message, whose identifier the letter then has. If None, it has a new one.
         """
         assert isinstance(ending.packet, HurtPacket)
         number = (
@@ -282,10 +283,10 @@ class Outcomes:
         )
 
     def _is_told(self, ending: Ending, message: UserMessage, destination: Destination) -> bool:
-        """Whether an administration queue hears of an end here, and not from where the message ended.
+        """Whether we send the administration acknowledgment, and not the queue manager where the message ended.
 
-        By default, destinations tell nobody about messages that they disregard. If such a message was ours, its
-        FinalAck tells us: a queue of our own hears of it, and nobody else.  3.1.7.15, 5.1
+        By default, destinations send none for messages that they disregard. If such a message was ours, its
+        FinalAck tells us, and only an administration queue of our own is told.  3.1.7.15, 5.1
         """
         stays_here = self._desk.identity == message.user.source_queue_manager == destination.manager
         insecure, sent = ending.message_class in DISREGARDED, self._desk.settings.send_insecure_nacks
@@ -294,9 +295,9 @@ class Outcomes:
         return not insecure or sent or stays_here
 
     def _way_of_answer(self, stranger: Guid, destination: Destination, priority: int) -> OutgoingQueue | None:
-        """The queue for a message that a stranger asks us to send there; None if it may not.
+        """The queue for a message that a stranger asks us to send to a destination; None if that is not allowed.
 
-        It may ask for one to itself, over its own session, and to a host that is on the list for it.
+        It may ask for messages to itself, over its own session, and to a host that is allowed for it.
         """
         host = destination.host
         if destination.manager == stranger or (host is not None and self._outbound.is_met_at(stranger, host)):
@@ -345,7 +346,7 @@ class Outcomes:
     ) -> None:
         """Send a message without a transaction; drop it if there is no way to its destination.
 
-        way: the queue that it joins, if not that of its destination.
+        way: the queue that the message joins, if not its destination's.
         """
         if destination is None:
             return
@@ -395,9 +396,9 @@ def wants_administration(message: UserMessage, message_class: int) -> bool:
 
 def repeats_body(ending: Ending, message: UserMessage) -> bool:
     """Whether an administration acknowledgment repeats the message's body: a refusal does, if the body is not
-    encrypted and fits. A queue's number in a message may be a longer name in its acknowledgment.  3.1.7.15
+    encrypted and fits. Queue numbers in a message may become longer names in its acknowledgment.  3.1.7.15
 
-    A body that was, or was to be, encrypted on its way is in clear in its queue, and never goes back.
+    A body that was, or was to be, encrypted on its way is in clear in its queue, so it is never sent back.
     """
     if (
         isinstance(ending.packet, HurtPacket)
@@ -410,7 +411,7 @@ def repeats_body(ending: Ending, message: UserMessage) -> bool:
 
 
 def _queue_of(message: UserMessage) -> QueueName:
-    """The queue that a message went to, as a response queue."""
+    """The queue of a message, in the form of a response queue."""
     user = message.user
     if user.destination_type == PRIVATE_ON_DESTINATION:
         assert isinstance(user.destination_queue, int)
@@ -426,7 +427,7 @@ MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", 
 
 
 class Tracing:
-    """Writes a report for each traced message that comes or goes."""
+    """Writes a report for each traced message that arrives or leaves."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
@@ -451,7 +452,7 @@ class Tracing:
 
 
 def report_label(message: UserMessage, now: Moment) -> str:
-    """Source, message, hops, and when: `1B6A:00000007:00 received by GUID at 02:15:09 AM Sun,Nov 22 26`."""
+    """Return source, message, hops and time: `1B6A:00000007:00 received by GUID at 02:15:09 AM Sun,Nov 22 26`."""
     source = guid_text(message.user.source_queue_manager).upper()
     at = datetime.fromtimestamp(now.utc_s, UTC)
     half = "AM" if at.hour < 12 else "PM"

@@ -1,4 +1,4 @@
-"""Our transactional sequences by destination queue: made when first needed, restored after a restart.  3.1.1.3.1"""
+"""Our transactional sequences by destination queue, made when first needed and restored after a restart.  3.1.1.3.1"""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LAST_NUMBER_OF: Final = attrgetter("last_number")
 
 
 class OwnSequences:
-    """Which sequence our next messages to a destination join, and which one an acknowledgment is about.
+    """Finds the sequence for our next messages to a destination, and the sequence that an acknowledgment is about.
 
-    They stand among the queues of `outbound`, which has them sent.
+    The sequences are among the queues of `outbound`, which sends their messages.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class OwnSequences:
         self._numbers = outbound.numbers
         self._dice = state.dice
         self._successions: dict[str, Succession] = {}
-        """The successions by their destination's name, in the one spelling."""
+        """The successions by their destination's name, as `one_spelling` writes it."""
         self._by_time_stamp: dict[int, Succession] = {}
         self._finals = {each.name: each.queue for each in state.queues if each.kind is QueueKind.FINAL}
         """The queue of messages that await a FinalAck, by the name of their sequence as the store spells it."""
         self.sequence_to = self._sequence_to
-        """A seam: see manager/parts.py."""
+        """A function that tests may replace: see manager/parts.py."""
         rows = {row.queue: row for row in state.outgoing}
         for stored in state.queues:
             if stored.kind is QueueKind.OUTGOING:
@@ -78,8 +78,8 @@ class OwnSequences:
     ) -> OutgoingSequence:
         """The sequence that our next transactional messages to one destination queue join, by its format name.
 
-        It has the name under which the first message was sent, and all others are sent under it too, because
-        the destination may tell names apart by case.
+        All its messages are sent under the name of the first message, because the destination may tell names
+        apart by case.
         """
         spelling = one_spelling(name)
         succession = self._successions.get(spelling)
@@ -106,9 +106,9 @@ class OwnSequences:
         return succession.newest
 
     def _unused_number(self, succession: Succession | None, count: int) -> int:
-        """The first of the numbers that were never given (see readings.py); 0 if messages take those that follow.
+        """The first of the numbers that were never given (see readings.py); 0 if messages take the next numbers.
 
-        No other sequence of ours, to any queue, has them, because a queue manager may have several names.
+        No other sequence of ours has these numbers, to any queue, because a queue manager may have several names.
         """
         if succession is not None and (succession.by_name or succession.newest.has_room(count)):
             return 0

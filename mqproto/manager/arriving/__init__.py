@@ -1,1 +1,1 @@
-"""Messages that come from neighbours: arrivals.py decides who takes them, the other modules do."""
+"""Messages that come from neighbours: arrivals.py decides about each message, and the other modules act on that."""

@@ -1,4 +1,4 @@
-"""Decides what to do with a message that came: it is ours, for another queue manager, or unwanted.  [MS-MQQB]
+"""Decides whether an arriving message is for us, for another queue manager, or unwanted.  [MS-MQQB]
 3.1.5.8"""
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, has_debug_head
 from mqproto.wire.guid import guid_text
 
 LOOKED_UP_BYTES: Final = 8 * 2**20
-"""The most bytes of strangers' messages that wait until the store is asked about their sequences; one may exceed it."""
+"""The most bytes of strangers' messages that wait for the store's answer about their sequences; one may exceed it."""
 JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
 
 
 Judgment = tuple[rules.Ruling, Head, LocalQueue | None]
-"""The ruling about a message, fields of its head, and the queue of ours that it is for."""
+"""The ruling about a message, fields of its head, and our queue that it is for."""
 
 
 class NotWelcomeError(Exception):
-    """A message that this session must not bring: the session is closed, and its sender keeps it."""
+    """A message that this session must not bring: the session is closed, and the sender keeps the message."""
 
 
 class Arrivals:
     """The rules for messages that arrive.
 
-    Consecutive messages that are alike form a run, and questions with one answer for all of them are asked once: who
-    brings it, where it goes, whether there is room. A run is taken as a whole if no objection can apply to one of its
-    messages and not to the first; otherwise its messages are taken one by one, as runs of one.
+    Consecutive messages that are alike form a run. Questions with one answer for the whole run are asked once: who
+    brings it, where it goes, whether there is room. A run is taken as a whole if every objection to one of its
+    messages would also apply to the first. Otherwise its messages are taken one by one, as runs of one.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Arrivals:
         self.in_sequence = InSequence(desk, sequences, outbound, queues, self._inserting, self.room, routes)
         self.transit = Transit(desk, outbound, confirmations, expiration, self.refusing, self.room)
         self.forward = self.transit.forward
-        """A seam: see parts.py."""
+        """A function that tests may replace: see parts.py."""
         self._looked_up: dict[ReadSequences, list[tuple[Run, Remote]]] = {}
-        """Strangers' messages of sequences that may be on disk, until the store has answered."""
+        """Strangers' messages of sequences that may be on disk. They wait for the store's answer."""
         self.looked_up_bytes = 0
         self.reads: list[ReadSequences] = [every_one(manager) for manager in routes.peers]
 
@@ -96,7 +96,7 @@ class Arrivals:
     def judge(self, run: Run, at: int, remote: Remote, *, confirms: bool = True) -> Judgment:
         """Return who takes the message at an index of a run, and the reason.
 
-        confirms: whether it may confirm something, as far as is known.
+        confirms: whether the message may be an acknowledgment, as far as is known.
         """
         head, identity = head_of(run.packets[at]), self._desk.identity
         source, target = head.source_queue_manager, head.queue_manager_address
@@ -128,7 +128,7 @@ class Arrivals:
         remote: Remote,
         size_bytes: int,
     ) -> str:
-        """How a stranger's message counts, or why it is unwelcome."""
+        """The reason why a stranger's message counts, or why it is unwelcome."""
         declaration = None if queue is None else queue.declaration
         return standing(
             head,
@@ -142,7 +142,7 @@ class Arrivals:
         )
 
     def together(self, run: Run, at: int, judgment: Judgment) -> int:
-        """How many messages of a run, from index `at` on, which was judged, may be taken at once; at least one."""
+        """The number of messages, from the judged one at index `at` on, that may be taken at once; at least one."""
         ruling, head, queue = judgment
         packets, source = run.packets, head.source_queue_manager
         if not ruling.together or (head.flags & JOURNAL_NEGATIVE and source == self._desk.identity):
@@ -160,9 +160,9 @@ class Arrivals:
         """Handle UserMessages that came and were judged: one, or as many as may be taken `together`.  3.1.5.8
 
         Raises:
-            NoRoomError: it would exceed QueueManagerQuota or the room on the disk, or begin one sequence too
-                many.
-            NotWelcomeError: this session must not bring it.
+            NoRoomError: the messages would exceed QueueManagerQuota or the room on the disk, or begin one sequence
+                too many.
+            NotWelcomeError: this session must not bring them.
         """
         packet, head = run.packets[0], judgment[1]
         if head.flags & JOURNAL_NEGATIVE and head.source_queue_manager == self._desk.identity:
@@ -201,17 +201,17 @@ class Arrivals:
             self.in_sequence.arrived(queue, run, remote, now)
 
     def _refuse(self, run: Run, ruling: rules.Ruling, remote: Remote, now: Moment) -> None:
-        """End a message here, unless it is a copy of one that had its own end."""
+        """End a message here, unless it is a copy of a message that ended before."""
         assert ruling.message_class is not None
         if not self.in_sequence.came_before(run, now):
             self.refusing.refuse(run, remote, ruling.message_class)
 
     def _welcome(self, run: Run, judgment: Judgment, remote: Remote, now: Moment) -> Judgment | None:
-        """The judgment of a stranger's message if it goes on from here; None if nothing is left to do.
+        """Return the judgment of a stranger's message if it is to be processed further; None if nothing is left to do.
 
-        Acknowledgments are judged by their own rule. Nothing is kept of a refused message. The sender of a
-        transactional message to no queue, or to one for others, is told, or it would repeat it for ever; but not that a
-        queue is closed to it: the operator may have forgotten to open it. A full store turns it away as it does nodes.
+        Acknowledgments have their own rule. Refused messages are not kept. If a transactional message is for a queue
+        that does not exist or refuses its kind, its sender is told, or it would resend for ever. It is not told that a
+        queue is closed to strangers: the operator may have forgotten to open it. A full store refuses strangers, too.
         """
         [packet] = run.packets
         if judgment[0].take is rules.Take.CONFIRM:
@@ -235,7 +235,7 @@ class Arrivals:
     def _without_duplicates(
         self, run: Run, head: Head, remote: Remote, now: Moment, *, is_ours: bool
     ) -> Run | None:
-        """The messages of a run that did not come before; None if all did.  3.1.5.8.1, 3.1.5.8.2"""
+        """The messages of a run that are not duplicates; None if all are.  3.1.5.8.1, 3.1.5.8.2"""
         history, source = self._histories.of(remote), head.source_queue_manager
         recoverable = bool(head.flags & RECOVERABLE)
         hop_count = None if is_ours else head.flags & HOP_COUNT
@@ -252,10 +252,10 @@ class Arrivals:
         return Run(run.shape, new) if new else None
 
     def refuses(self, packet: bytes, remote: Remote) -> bool:
-        """Whether a stranger's message, or the beginning of one, will be refused whatever follows.
+        """Whether a stranger's message, or the beginning of one, will be refused whatever bytes follow.
 
-        False if it may acknowledge something, or if its body goes back with the refusal; and for a neighbour, whose
-        handshake and large first message may come in one read: what it has begun is judged when it is whole.
+        False if it may be an acknowledgment, or if its body goes back with the refusal. False for a neighbour, too: its
+        handshake and large first message may come in one read, so the message is judged when it is complete.
         """
         try:
             run = run_of(packet)
@@ -269,7 +269,8 @@ class Arrivals:
     # Strangers' sequences that gave up their places
 
     def _is_known(self, queue: int, called: str, run: Run, remote: Remote) -> bool:
-        """Whether the sequence of a stranger's message is in memory; else the store is asked, and the message waits."""
+        """Whether the sequence of a stranger's message is in memory. If not, the message waits for the store's
+        answer."""
         [packet] = run.packets
         if self.in_sequence.find(run, queue) is not None:
             return True
@@ -286,12 +287,12 @@ class Arrivals:
         return False
 
     def take_reads(self) -> list[ReadSequences]:
-        """Return the requests to the store, once."""
+        """Return the requests to the store, and forget them."""
         reads, self.reads = self.reads, []
         return reads
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
-        """Take the store's answer about a stranger's sequences: the messages that waited for it go on."""
+        """Take the store's answer about a stranger's sequences, and process the messages that waited for it."""
         waiting = self._looked_up.pop(read, None)
         if waiting is None:
             self.in_sequence.from_before[read.source] = rows
@@ -305,7 +306,7 @@ class Arrivals:
                 self.in_sequence.bring_back(run, queue, rows, remote, now)
 
     def _end_unless_had(self, rows: Sequence[IncomingRow], run: Run, remote: Remote, now: Moment) -> None:
-        """End a message whose queue is gone. If it had come before, it has its own end, as in `came_before`."""
+        """End a message whose queue is gone, unless it came before and so has ended, as in `came_before`."""
         [packet] = run.packets
         header, name = run.shape.header_of(packet), run.facts.destination_queue
         deleted = self._queues.deleted(name)

@@ -31,7 +31,7 @@ LAST_ACCESS: Final = attrgetter("last_access_s")
 
 
 class InSequence:
-    """The incoming sequences, those that neighbours have and those of strangers."""
+    """The incoming sequences of neighbours and of strangers."""
 
     def __init__(
         self,
@@ -52,19 +52,19 @@ class InSequence:
         self._routes = routes
         self.places = StrangersPlaces()
         self.from_before: dict[Guid, Sequence[IncomingRow]] = {}
-        """The stored sequences of queue managers that were strangers and are declared now."""
+        """The stored sequences of queue managers that were strangers before and are declared now."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
-        """The numbers of queues that were deleted since, by source and by its name for them at their host."""
+        """The numbers of deleted queues, by source and by the source's name for the queue at its host."""
 
     def arrived(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
         """Accept messages in order and once; hold early ones; drop those that came before.  3.1.5.8.6
 
-        A message that comes next but is refused, because its time is over or the queue is full, is dealt with
-        for good: the sequence goes on after it, and a FinalAck tells its sender.
+        If the message that comes next is refused, because its time is over or the queue is full, that is
+        final: the sequence goes on after it, and a FinalAck tells its sender.
         """
         shape, name = run.shape, run.facts.destination_queue
         following: list[bytes] = []
-        """Messages that were accepted one after the other, and are not yet let in."""
+        """Messages that were accepted one after the other, and are not yet in the queue."""
         sequence: IncomingSequence | None = None
         for packet in run.packets:
             header = shape.header_of(packet)
@@ -105,7 +105,7 @@ class InSequence:
         header: TransactionHeader,
         packet: bytes,
     ) -> None:
-        """Drop a message that came before. Hold one that is early, if there is room behind the gap."""
+        """Drop a duplicate. Hold an early message, if there is room behind the gap."""
         if verdict is ArrivalVerdict.DUPLICATE:
             self._desk.waypoints.duplicate_dropped(packet)
         elif verdict is ArrivalVerdict.OVERFLOW:
@@ -120,7 +120,7 @@ class InSequence:
             self._desk.writes.put([row], queue.name)
 
     def _drop_copies(self, run: Run, header: TransactionHeader, queue: LocalQueue) -> None:
-        """Drop an early copy, held under its own name, of a message that joined a sequence under another."""
+        """Drop held copies of a message that came early under another name of the queue, and now joined a sequence."""
         source = head_of(run.packets[0]).source_queue_manager
         for own in self._sequences.under_name(source, queue.queue, run.facts.destination_queue):
             position = own.drop_held(header)
@@ -128,7 +128,7 @@ class InSequence:
                 self._desk.writes.later.remove(own.held_queue, position, position)
 
     def _release(self, sequence: IncomingSequence, queue: LocalQueue, remote: Remote, now: Moment) -> None:
-        """A gap is closed: insert the messages that were held behind it."""
+        """Insert the messages that were held behind a gap, which is closed now."""
         accepted, stale = sequence.release()
         for held in accepted:
             key = message_key(sequence.held_queue, held.position)
@@ -160,9 +160,9 @@ class InSequence:
         rows: Sequence[IncomingRow],
         now: Moment,
     ) -> IncomingSequence:
-        """Begin a sequence that is new in memory; the store may have had it.
+        """Begin a sequence that is new in memory, though perhaps not in the store.
 
-        held_queue: the number of the HELD queue that it takes over; 0 for one of its own.
+        held_queue: the number of the HELD queue that it takes over; 0 for a new HELD queue.
         """
         held_queue = held_queue or self._outbound.numbers.next_queue()
         self._desk.writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
@@ -175,7 +175,7 @@ class InSequence:
         return sequence
 
     def _place_given_up(self, source: Guid, remote: Remote) -> int:
-        """The number of the HELD queue that a stranger's sequence takes over; 0 if there is room for one more."""
+        """The number of the HELD queue that a stranger's sequence takes over; 0 if there is room for a new one."""
         if len(self.places) < self._desk.settings.strangers_sequences:
             return 0
         sequence, stays = self.places.give_up(host_group(remote.address), source)
@@ -186,11 +186,11 @@ class InSequence:
 
     @property
     def known_count(self) -> int:
-        """How many sequences have senders that are not strangers."""
+        """The number of sequences whose senders are not strangers."""
         return len(self._sequences) - len(self.places)
 
     def queue_deleted(self, queue: LocalQueue) -> None:
-        """Drop messages held behind gaps, because their senders still have them. Numbers that came stay known."""
+        """Drop messages held behind gaps, because their senders still have them. Accepted numbers stay known."""
         for sequence in self._sequences:
             if sequence.queue == queue.queue:
                 self._of_deleted[sequence.source, local_name(sequence.name)] = queue.queue
@@ -198,7 +198,7 @@ class InSequence:
                     self._desk.writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
 
     def came_before(self, run: Run, now: Moment) -> bool:
-        """Whether it is a copy of a message that came before its queue was deleted, and had its own end."""
+        """Whether messages are copies of some that came and ended before their queue was deleted."""
         message = run.message
         source, name = message.user.source_queue_manager, message.user.destination_queue
         header, deleted = message.transaction, self._of_deleted.get((source, local_name(name)))
@@ -215,7 +215,7 @@ class InSequence:
         return True
 
     def order_ack_due(self, sequence: IncomingSequence, now: Moment) -> None:
-        """The Order Ack Send Timer is due.  3.1.6.9"""
+        """Send an OrderAck, because the Order Ack Send Timer is due.  3.1.6.9"""
         sequence.order_ack_sent(now)
         place = sequence.place
         if place is not None:
@@ -224,7 +224,7 @@ class InSequence:
             self._outbound.acknowledge(ack, sequence.reply_to)
 
     def restore(self, state: StoredState, now: Moment) -> None:
-        """Restore the sequences that the store knows, and the messages that they hold."""
+        """Restore the sequences in the store, and the messages that they hold."""
         held = {stored.queue: stored for stored in state.queues if stored.kind is QueueKind.HELD}
         keys = {number: key_of_held(stored.name) for number, stored in held.items()}
         by_number: dict[int, IncomingSequence] = {}
@@ -250,7 +250,7 @@ class InSequence:
             self.queue_deleted(queue)
 
     def find(self, run: Run, queue: int) -> IncomingSequence | None:
-        """The sequence in memory that messages to a queue with this number belong to."""
+        """The sequence in memory of messages to the queue with this number; None if it is not in memory."""
         source, name = head_of(run.packets[0]).source_queue_manager, run.facts.destination_queue
         return self._sequences.find(source, queue, name, run.shape.header_of(run.packets[0]))
 

@@ -1,4 +1,4 @@
-"""Messages that enter a queue of ours, or are refused at its door.  3.1.5.8.3, 3.1.5.8.8"""
+"""Puts arriving messages into a local queue, or refuses them.  3.1.5.8.3, 3.1.5.8.8"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECURED: Final = UserHeader.has_security.mask
 
 
 class Inserting:
-    """The last checks of messages that may go into their queue, and their way into it."""
+    """The last checks before messages enter their queue, and their insertion."""
 
     def __init__(
         self, desk: Desk, queues: LocalQueues, expiration: Expiration, refusing: Refusing, room: Room
@@ -37,9 +37,9 @@ class Inserting:
         self._room = room
 
     def let_in(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
-        """Insert messages into their queue, or refuse them. Transactional ones come next in sequence.  3.1.5.8.8
+        """Insert messages into their queue, or refuse them. Transactional messages come next in sequence.  3.1.5.8.8
 
-        They are inserted together if no check can fail for any of them.
+        Messages are inserted together if no check can fail for any of them.
         """
         packets = run.packets
         if len(packets) > 1 and not (
@@ -57,7 +57,7 @@ class Inserting:
     def insert(
         self, queue: LocalQueue, run: Run, packets: list[bytes], now: Moment, *, was_held: bool = False
     ) -> None:
-        """Messages join a queue. One that was held takes its held place, so the store does not grow.
+        """Add messages to a queue. A message that was held reuses its stored row, so the store does not grow.
 
         packets: the packets of the run, as they are kept.
         """
@@ -70,7 +70,7 @@ class Inserting:
         self._inserted(queue, run.facts, messages, now)
 
     def _joining(self, run: Run, packets: list[bytes]) -> Joining:
-        """Messages of a run on their way into a local queue."""
+        """The messages of a run, prepared to join a local queue."""
         expires_s: list[int | None]
         if receive_deadline_s(packets[0]) is None:
             expires_s = [None] * len(packets)
@@ -120,7 +120,7 @@ class Inserting:
             ]
 
     def insert_held(self, queue: LocalQueue, held: Held, key: int, remote: Remote, now: Moment) -> bool:
-        """Insert a message that was held behind a gap. Return whether the copy under its key is left over."""
+        """Insert a message that was held behind a gap. Return whether its held copy remains and must be deleted."""
         run = run_of(held.packet)
         packets = self.admitted(queue, run, remote, now)
         if packets is None:

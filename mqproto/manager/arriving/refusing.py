@@ -1,4 +1,4 @@
-"""Messages that end at their destination, or after too many hops, and who is told.  3.1.5.8.2, 3.1.5.8.8"""
+"""Messages that end at their destination or after too many hops, and answers to senders.  3.1.5.8.2, 3.1.5.8.8"""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import guid_text
 
 TOLD_OF_HOST: Final = 8
-"""How many messages of strangers at one host are answered in a second when they have ended,"""
+"""The most messages, of strangers at one host, whose end is answered in a second."""
 TOLD: Final = 64
-"""and how many of all strangers. The others are sent again, and may be answered then."""
+"""The most messages of all strangers whose end is answered in a second. The others come again."""
 
 
 class Refusing:
-    """Refuses messages that came, and counts them: all, and by the name of the class; `last` is the last name."""
+    """Refuses messages, and counts them: in all, and by the name of the class; `last` is the name of the last class."""
 
     def __init__(self, desk: Desk, outbound: Outbound) -> None:
         self._desk = desk
@@ -32,13 +32,13 @@ class Refusing:
         self.by_class = Counter[str]()
         self.last = ""
         self._told = Counter[str]()
-        """How many strangers' messages were answered in the second `_told_in`, by host."""
+        """The number of strangers' messages that were answered in the second `_told_in`, by host."""
         self._told_in = 0
 
     def refuse(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
         """End the message here, and tell its sender.  3.1.5.8.2, 3.1.5.8.8
 
-        why: more than its class says, for the operator.
+        why: a reason for the operator, if the class does not tell it.
         """
         [packet] = run.packets
         self._note_refusal(run, remote, message_class, why)
@@ -64,12 +64,12 @@ class Refusing:
         self._desk.waypoints.ended(run.packets[0], message_class)
 
     def turn_down(self, run: Run, remote: Remote, why: MessageClass, now: Moment, *, told: bool) -> None:
-        """Refuse a stranger's message. told: whether the stranger is told, if that is allowed."""
+        """Refuse a stranger's message. `told`: whether the stranger is told, if the limits allow that."""
         told = told and why is not MessageClass.NACK_ACCESS_DENIED and self._may_tell(remote, now)
         (self.refuse if told else self._note_refusal)(run, remote, why)
 
     def _may_tell(self, remote: Remote, now: Moment) -> bool:
-        """Whether one more stranger's message may be answered in this second because it ended."""
+        """Whether the end of one more stranger's message may be answered in this second."""
         if (second := now.uptime_ms // 1_000) != self._told_in:
             self._told_in = second
             self._told.clear()

@@ -1,4 +1,4 @@
-"""Whether the store has room for arriving messages, and what is dropped otherwise.  3.1.5.8.8"""
+"""Whether the store has room for arriving messages, and which are dropped if not.  3.1.5.8.8"""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, goes_to_private, priority_of
 
 NEARLY_FULL: Final = 8
-"""Nothing is held if that leaves less room than one part in this many of what is stored."""
+"""No message is held behind a gap if that leaves less room than one part in this many of what is stored."""
 HIGHEST_HELD: Final = attrgetter("highest_held")
 
 
 def is_acknowledgment(run: Run) -> bool:
-    """Whether a message, which is a run by itself, is an OrderAck or a FinalAck."""
+    """Whether a message, given as a run of one, is an OrderAck or a FinalAck."""
     return acknowledgment_in(run.message) is not None
 
 
 class NoRoomError(Exception):
-    """A message cannot be taken without harm to others: the session is closed, and its sender keeps it.  3.1.5.8.8"""
+    """A message that cannot be taken without harm to others: the session is closed; the sender keeps it.  3.1.5.8.8"""
 
 
 class Room:
     """The room that is left in the store of one queue manager.
 
     Attributes:
-        stored_bytes: what it held when the last batch was committed, and what was put into it since.
-        limit_bytes: what it may hold after the next commit, because the disk is nearly full; None if it is not.
+        stored_bytes: its size at the last commit, plus the messages that were added since.
+        limit_bytes: its greatest size after the next commit, because the disk is nearly full; None if it is not.
     """
 
     def __init__(
@@ -66,19 +66,19 @@ class Room:
         return limit_bytes - self.stored_bytes
 
     def count(self, lane: Lane, messages: Joining) -> None:
-        """Count the bytes that the store will have of messages that are about to join a queue."""
+        """Count the bytes in the store of messages that are about to join a queue."""
         packets = messages.packets
         if not messages.recoverable:
             packets = packets[lane.window.fitting(packets) :]
         self.stored_bytes += sum(map(len, packets))
 
     def see_that_it_fits(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
-        """See that there is room for a message with which the store would exceed a limit.
+        """Check that there is room for a message, even if the store would exceed a limit.
 
         A duplicate that was never acknowledged takes no room; acknowledgments make room.
 
         Raises:
-            NoRoomError: there is no room for it.
+            NoRoomError: there is no room for the message.
         """
         [packet] = run.packets
         recoverable = bool(head.flags & RECOVERABLE)
@@ -108,10 +108,10 @@ class Room:
     def _gives_way(self, run: Run, head: Head) -> bool:
         """Whether there is room for a transactional message to us once held messages give way.
 
-        They give way to the one that its sequence awaits, because that alone may keep the others from being
-        received. The highest numbers of all sequences go first. A message that came before needs no room, and
-        an early one is turned away. But if the awaited one would find no room either, all are refused alike:
-        a sender finds the message that is refused by the others that are taken.
+        Held messages give way to the next message of a sequence, because the others may be waiting for that one
+        alone. Those with the highest numbers of all sequences go first. A duplicate needs no room, and an early
+        message is turned away. But if the next one would find no room either, all are refused alike: a sender
+        recognizes a refused message because the others are taken.
         """
         [packet] = run.packets
         queue = self._queues.of_run(run)
@@ -140,7 +140,7 @@ class Room:
         return sum(sequence.held_bytes for sequence in self._sequences)
 
     def may_hold(self, size_bytes: int) -> bool:
-        """Whether there is room to hold one more message. Nothing is held when little room is left, and held messages
+        """Whether there is room to hold one more message. None is held when little room is left, and held messages
         take at most half of the store."""
         stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._desk.settings.quota_bytes // 2
         if self.left_bytes - size_bytes < stored_bytes // NEARLY_FULL:
@@ -148,7 +148,7 @@ class Room:
         return stored_bytes <= half_bytes or self._held_bytes + size_bytes <= half_bytes
 
     def _stays_in_memory(self, run: Run, head: Head, *, is_ours: bool) -> bool:
-        """Whether an express message needs no disk: its queue has a place for it in memory, or there is no queue."""
+        """Whether an express message needs no disk: its queue has room in memory, or the queue does not exist."""
         packet = run.packets[0]
         priority = priority_of(packet, head.flags)
         if is_ours:

@@ -1,4 +1,4 @@
-"""Messages for other queue managers, which go on from here.  3.1.5.8.2, 3.1.1.6.2"""
+"""Forwards messages that are for other queue managers.  3.1.5.8.2, 3.1.1.6.2"""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from mqproto.wire.guid import Guid
 
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
-"""RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
+"""The limit of RC, which counts the queue managers that have forwarded a message.  [MS-MQMQ] 2.2.19.2"""
 
 
 class Transit:
-    """The rules for messages that are passed on."""
+    """The rules for forwarding messages."""
 
     def __init__(
         self,
@@ -54,10 +54,11 @@ class Transit:
         self.forwarded_count = 0
 
     def forward(self, run: Run, head: Head, remote: Remote, now: Moment) -> None:
-        """Pass on another's message: count the hop, and leave its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
+        """Forward a message to another queue manager: count the hop, and leave its TransactionHeader
+        unchanged.  3.1.5.8.2, 3.1.1.6.2
 
-        A transactional message whose time is over goes on, unless we follow the figures: only its destination
-        knows whether it had it before.
+        A transactional message whose time is over is still forwarded, unless we follow the figures: only its
+        destination knows whether it has had it before.
         """
         packets = run.packets
         flags, source = head.flags, head.source_queue_manager
@@ -86,7 +87,7 @@ class Transit:
         self._expiration.expect_of(expires_s, now)
 
     def _pass_on_transactional(self, queue: OutgoingQueue, source: Guid, messages: Joining) -> None:
-        """Pass on transactional messages, but drop one whose copy still waits here, byte by byte the same."""
+        """Forward transactional messages, but drop a message if a copy with the same bytes still waits here."""
         names = [(source, message_id) for message_id in messages.message_ids]
         if queue.copies.knows_one_of(names):
             if len(names) > 1:
@@ -104,13 +105,13 @@ class Transit:
         self._outbound.pass_on(queue, messages, names)
 
     def _pass_on(self, queue: OutgoingQueue, messages: Joining) -> None:
-        """Count messages that are about to join a queue."""
+        """Pass messages on to an outgoing queue, and count them."""
         self._room.count(queue, messages)
         self.forwarded_count += len(messages.packets)
         self._desk.waypoints.forwarded(messages.packets, queue.name)
 
     def _end_of_hops(self, run: Run, head: Head, remote: Remote) -> None:
-        """End messages whose RC is at its limit; some are copies of our own that went in circles."""
+        """End messages whose RC is at its limit; some are copies of our own messages that went in circles."""
         for packet in run.packets:
             alone = Run(run.shape, [packet])
             if head.flags & TRANSACTIONAL and head.source_queue_manager == self._desk.identity:
@@ -120,7 +121,7 @@ class Transit:
                 self._refusing.refuse(alone, remote, MessageClass.NACK_HOP_COUNT_EXCEEDED)
 
     def _in_time(self, run: Run, remote: Remote, now: Moment) -> tuple[Run, list[int | None]]:
-        """Refuse messages whose time to be on their way is over. Return the others, with their deadlines."""
+        """Refuse messages whose TimeToReachQueue is over. Return the others, with their deadlines."""
         packets, expires_s = list[bytes](), list[int | None]()
         for packet in run.packets:
             deadline_s = reach_deadline_s(packet)
