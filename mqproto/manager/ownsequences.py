@@ -151,7 +151,7 @@ class OwnSequences:
         return [one for one in self._successions.values() if self.speaks_for(one.head, source, remote)]
 
     def final_queue_of(self, sequence: OutgoingSequence) -> int:
-        """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""
+        """The queue for a sequence's messages that had their OrderAck and wait for their FinalAck."""
         if not sequence.final_queue:
             number = self._finals[sequence.name] = self._numbers.next_queue()
             self._desk.writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))
@@ -163,7 +163,7 @@ class OwnSequences:
     def speaks_for(self, sequence: OutgoingSequence, source: Guid, remote: Remote) -> bool:
         """Whether an acknowledgment from `source`, brought by this neighbour or stranger, counts for a sequence.
 
-        If only a direct name tells the destination, anyone who calls from that name's host speaks for it, and
+        If only a direct name tells the destination, any peer that calls from that name's host speaks for it, and
         so does the queue manager that is declared there.
         """
         is_itself = remote.is_met and remote.manager == source
@@ -177,7 +177,7 @@ class OwnSequences:
         )
 
     def resend(self, number: int, now: Moment) -> Note:
-        """Send a sequence's messages again after its OrderAck did not come in time. Return the line for the log.
+        """Send a sequence's messages again, because its OrderAck did not come in time. Return the line for the log.
         3.1.6.5"""
         sequence = self._outbound.queue(number)
         assert isinstance(sequence, OutgoingSequence)

@@ -38,10 +38,10 @@ from mqproto.wire.guid import Guid
 
 
 class Parts(NamedTuple):
-    """The parts that `QueueManager.inspect` returns. Looking changes nothing; changing one breaks the queue manager.
+    """The parts that `QueueManager.inspect` returns. Reading them is harmless; changing one breaks the queue manager.
 
-    Worlds do both: they check invariants, and play queue managers that misbehave. For that some parts have seams:
-    attributes that hold a function, which a test can replace.
+    Worlds do both: they check invariants, and play queue managers that misbehave. For that purpose some parts have
+    seams: attributes that hold a function, which a test can replace.
 
     transports: with the seams `new_session`, `receive` and `acknowledge`.
     outbound: with the seam `acknowledge`.
@@ -82,7 +82,7 @@ def build(
     guard: Guard,
     follow: Follow,
 ) -> Parts:
-    """Put together the parts of a `QueueManager`, which says what the arguments are."""
+    """Put together the parts of a `QueueManager`, which explains the arguments."""
     desk = desk_of(identity, settings, guard, follow)
     numbers = GivenNumbers(desk.writes, state)
     incoming = IncomingSequences()
@@ -133,7 +133,7 @@ def build(
 def _histories(
     desk: Desk, known: set[Guid], transports: SessionTransports, state: StoredState, now: Moment
 ) -> Histories:
-    """Which messages came before: from known queue managers, and from strangers."""
+    """The histories of messages that came: one for known queue managers, and one for strangers."""
     rows: dict[bool, list[IdentifierRow]] = {True: [], False: []}
     for row in state.identifiers:
         rows[row.source in known].append(row)

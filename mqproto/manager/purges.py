@@ -1,6 +1,6 @@
 """Messages that leave their queue out of turn: because an operator purges it, or because they are damaged.
 
-If an operator deletes an outgoing queue, all messages that wait in it end here.  [MS-MQDMPR] 3.1.7.1.7
+If an operator empties an outgoing queue, all messages that wait in it end here.  [MS-MQDMPR] 3.1.7.1.7
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mqproto.wire.glance import is_transactional
 class Purges:
     """Goes through the messages of each queue that is purged, in memory and on disk, a page at a time.
 
-    A message that the neighbour may have, but has not acknowledged, stays with the session. A transactional one of ours
-    goes even if it was sent: the operator wants to be rid of it, whether or not it arrived. Another sender's is only a
-    copy here. Its sender or destination decides its end, so it goes in silence, and may come again.
+    A message that the neighbour may have, but has not acknowledged, stays with the session. Our own transactional
+    messages are deleted even if they were sent: the operator wants to be rid of them, arrived or not. Another sender's
+    message is only a copy here. Its sender or destination decides its end, so it goes in silence, and may come again.
 
-    How far a queue is purged is on disk before the first message goes, and until the last has gone. A killed process
+    The last position to purge is on disk from before the first message goes until the last has gone. A killed process
     continues when it starts again; messages that came later stay.
     """
 
@@ -50,12 +50,12 @@ class Purges:
         self._going[queue.queue] = (queue, queue.last_position)
 
     def go_on(self, queue: OutgoingQueue, last: int) -> None:
-        """Continue a purge that an earlier process had to do, and may have begun."""
+        """Continue a purge that an earlier process had to do and may have begun."""
         self._read(queue, 0)
         self._going[queue.queue] = (queue, last)
 
     def is_going_through(self, queue: OutgoingQueue) -> bool:
-        """Whether messages that are to be deleted have yet to be read."""
+        """Whether some messages to be deleted have yet to be read from disk."""
         return queue.queue in self._going
 
     def _read(self, queue: OutgoingQueue, after: int) -> None:
@@ -93,9 +93,9 @@ GOES: Final = "it is dropped: it had arrived, or is in memory"
 
 
 class Damage:
-    """Handles messages that are damaged in the store. Each is dropped, and all others continue.
+    """Handles messages that are damaged in the store. Each is dropped, and all other messages continue.
 
-    The store keeps the row in its quarantine, as it stands. Otherwise it depends on the queue:
+    The store keeps the damaged row in its quarantine. The consequences depend on the queue:
 
         our own, to a destination or a next hop     it is lost: a dead letter
         of others, on its way                       transactional: nothing, as its source repeats it; else it is lost
@@ -103,8 +103,8 @@ class Damage:
         in its queue                                it is lost
         a FinalAck, or what waits for one           its message stays without an outcome
 
-    The sender of a lost message is told as it asked to be, as far as the message's head can be read. The dead letter
-    here is a message of our own, which says only what was lost: nobody knows which parts of a damaged packet are right.
+    The sender of a lost message gets the acknowledgments that it asked for, if the message's head can be read. The dead
+    letter here is a new message that only reports the loss: nobody knows which parts of a damaged packet are right.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Damage:
         *,
         in_doubt: bool = False,
     ) -> None:
-        """A message is lost: a dead letter says so, and its sender is told if its head can be read."""
+        """End a lost message: a dead letter reports it, and its sender is told if its head can be read."""
         packet = ending.packet
         assert isinstance(packet, HurtPacket)
         # If its head cannot be read, it is known to be ours only where all messages are.

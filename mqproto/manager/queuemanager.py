@@ -1,11 +1,11 @@
 """One queue manager: events in, one batch of effects out.
 
-It decides; it never waits. The shell feeds it all that happened, takes one batch, commits its writes, then sends:
+It decides and never waits. The shell feeds it all events, takes one batch, commits its writes, then sends:
 
     core.is_blocked / count_blocked        a connection came from a blocked host
-    core.accepted(host, now)               somebody has connected
+    core.accepted(host, now)      a host has connected
     core.pinged(datagram)                  a neighbour asks whether it may connect; returns the answer
-    core.ping_answered(session, data)      a datagram came from where we asked
+    core.ping_answered(session, data)   a datagram came from the address that we pinged
     core.opened(session, now)              a transport that we asked for is open
     core.lost(session, reason, now)        a transport broke, or could not be opened
     core.receive(session, data, now)       bytes arrived
@@ -15,20 +15,20 @@ It decides; it never waits. The shell feeds it all that happened, takes one batc
     core.loaded(page, rows, now)           a page of a queue was read
     core.enqueue(messages, now)            an application sends
     core.consume / settle / abandon        an application receives, commits or rolls back, goes away
-    core.reject                            it refuses what it was given, for good
-    core.remember(outcomes)                the outcome of the operation that was fed last
+    core.reject       an application refuses its messages for good
+    core.remember(outcomes)    the outcome of the latest operation
     core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
     core.make / change / delete            an operator adds, changes or deletes a queue
     core.block / unblock                   an operator blocks a host or network, or unblocks it
     core.peek / status / peers             an operator looks
     core.is_empty                          whether a consumer has to wait
     core.whereabouts                       an operator looks for messages
-    core.stop()                            the node is about to end in order
+    core.stop()       the node is about to shut down
     core.take(now) -> Batch                everything decided since the last take
 
-The parts: `neighbours` has the sessions and what to send on them, `arrivals` decides what becomes of a message that
-came, `transfer` has the sequences, `confirmations` takes their acknowledgments, `localqueues` has what applications
-receive, `expiration` finds expired messages, and `outcomes` does what follows when a message ends.
+The parts: `neighbours` has the sessions and sends messages on them, `arrivals` decides about messages that came,
+`transfer` has the sequences, `confirmations` takes their acknowledgments, `localqueues` has the queues of
+applications, `expiration` finds expired messages, and `outcomes` handles the consequences of a message's end.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ class QueueManager:
             queue that the store knows, but that is not in this list, keeps its messages, unreachable.
         routes: the next hops towards other queue managers.
         settings: timers and limits.
-        state: what the store knew when it was opened.
+        state: the contents of the store when it was opened.
         now: the moment at which it was opened.
         guard: encrypts, signs, and judges others' messages; by default there are no keys for that.
-        follow: tells which messages belong to a trace: each of their steps then is a note.
+        follow: tells which messages belong to a trace; each step of these becomes a note.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class QueueManager:
         self.identity = identity
         self._parts = build(identity, queues, routes, settings, state, now, guard, follow)
         self._again: list[ReadPage | ReadExpired] = []
-        """The pages that had damaged messages; they are read again."""
+        """The pages that had damaged messages and have to be read again."""
         self._stored_bytes = 0
         self._room_bytes: int | None = None
         for number, last in purges_of(state.counters).items():
@@ -121,9 +121,9 @@ class QueueManager:
     # Transports
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> int:
-        """A host has connected to us. Return the number that names the session from now on.
+        """A host has connected to us. Return the session's number, which names it from now on.
 
-        certified: the queue manager to which the certificate that was shown is pinned; None for a plain connection.
+        certified: the queue manager to which the host's certificate is pinned; None for a plain connection.
         """
         return self._parts.transports.accepted(host, now, certified).key
 
@@ -162,7 +162,7 @@ class QueueManager:
         self._parts.transports.hosts.turned_away(host, BLOCKED, now)
 
     def opened(self, session: int, now: Moment, address: str = "") -> None:
-        """The transport of an OpenTransport is open, to this address of its host."""
+        """The transport that an OpenTransport asked for is open, to this address of its host."""
         self._parts.transports.opened(session, now, address)
 
     def lost(self, session: int, reason: str, now: Moment) -> None:
@@ -177,14 +177,14 @@ class QueueManager:
         return self._parts.transports.pinged(datagram)
 
     def ping_answered(self, session: int, datagram: bytes) -> bool:
-        """Take a datagram from where a SendPing went. Return whether it was the response; ignore others.  3.1.7.8"""
+        """Take a datagram from an address that a SendPing went to. Return whether it was the response.  3.1.7.8"""
         return self._parts.transports.ping_answered(session, datagram)
 
     def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> int:
-        """Bytes arrived. Those of a session that is closed already are dropped.
+        """Bytes arrived. Bytes on a session that is already closed are dropped.
 
         Returns:
-            How many bytes the packets have that are complete now, including what was kept of one until now.
+            The bytes of all packets that are complete now, including bytes of theirs that came earlier.
         """
         transports, arrivals = self._parts.transports, self._parts.arrivals
         found = transports.sessions.get(session)
@@ -200,7 +200,7 @@ class QueueManager:
         return whole_bytes
 
     def _take_in(self, session: Session, runs: list[Run], now: Moment) -> int:
-        """Take in messages. One that cannot be taken closes the session. Return how many came.  3.1.5.8"""
+        """Take in messages, and return their number. A message that cannot be taken closes the session.  3.1.5.8"""
         count, full, ended = 0, False, False
         arrivals, remote = self._parts.arrivals, session.remote
         arrivals.brought_by(remote, session.window_announced)
@@ -263,14 +263,14 @@ class QueueManager:
 
     @property
     def added_bytes(self) -> int:
-        """About how many bytes applications have handed in since the last commit."""
+        """Return about how many bytes applications have added since the last commit."""
         return self._parts.sending.stored_bytes - self._stored_bytes
 
     def has_room(self, room_bytes: int | None) -> None:
         """Set how many bytes a batch may add to the store; None if quota_bytes alone counts.
 
-        Beyond that, applications are refused, and neighbours keep what they send. Whatever makes the store
-        smaller is always carried out. The limit holds until the next call.
+        Beyond that, applications are refused, and neighbours keep their messages. Operations that make the store
+        smaller are always carried out. The limit holds until the next call.
         """
         self._room_bytes = room_bytes
         limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
@@ -313,7 +313,7 @@ class QueueManager:
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
     ) -> list[int]:
-        """An application sends messages. They are accepted, all or none, once the next batch's writes are committed.
+        """An application sends messages: all of them or none are accepted once the next batch's writes are committed.
 
         together: whether the transactional messages form one transaction, or one each.
 
@@ -321,14 +321,14 @@ class QueueManager:
             The messages' ordinals, unique among all that this queue manager sends.
 
         Raises:
-            UsageError: one of them cannot be sent like this; nothing has changed.
+            UsageError: one of the messages cannot be sent like this; nothing has changed.
         """
         return self._parts.sending.enqueue(messages, now, together=together)
 
     def consume(self, consumer: int, queue: str, limit: int, *, transactional: bool) -> None:
-        """An application asks for up to `limit` messages; a Delivery comes as soon as there is one.
+        """An application asks for up to `limit` messages; a Delivery follows as soon as there are any.
 
-        A transactional consumer must `settle` before it asks again; the others have taken what they are given.
+        A transactional consumer must `settle` before it asks again; for others a message counts as received at once.
 
         Raises:
             UsageError: there is no such queue, the limit is below 1, or the consumer has not settled.
@@ -338,7 +338,7 @@ class QueueManager:
         self._parts.queues.stir(local)
 
     def is_empty(self, queue: str) -> bool:
-        """Whether a local queue is empty, and a consumer who asks has to wait.
+        """Whether a local queue is empty, so that a consumer has to wait.
 
         Raises:
             UsageError: there is no such queue.
@@ -346,10 +346,10 @@ class QueueManager:
         return not self._parts.queues.named(queue).count
 
     def consume_these(self, consumer: int, queue: str, keys: Iterable[int], now: Moment) -> list[Received]:
-        """Hand certain messages to an application, by their keys from `peek`; it settles them like others.
+        """Hand certain messages to an application, by their keys from `peek`. It settles them like others.
 
         Raises:
-            UsageError: one of them is not in memory any more, or the consumer has not settled. Nothing was handed out.
+            UsageError: one is no longer in memory, or the consumer has unsettled messages. None was handed out.
         """
         local = self._parts.queues.named(queue)
         received = local.hand_out_these(consumer, keys, now)
@@ -360,7 +360,7 @@ class QueueManager:
         """Commit or roll back messages of a transactional consumer.
 
         Raises:
-            UsageError: it was given nothing.
+            UsageError: the consumer has no messages to settle.
         """
         local = self._parts.queues.named(queue)
         if commit:
@@ -374,7 +374,7 @@ class QueueManager:
         """Reject messages for a transactional consumer: class MQMSG_CLASS_NACK_RECEIVE_REJECTED.
 
         Raises:
-            UsageError: it was given nothing.
+            UsageError: the consumer has no messages to settle.
         """
         local = self._parts.queues.named(queue)
         local.reject(consumer)
@@ -402,16 +402,16 @@ class QueueManager:
         needed: bool = False,
         counters: dict[str, int] | None = None,
     ) -> bool:
-        """Keep the outcome of the operation that was just fed, in one transaction with its effects.
+        """Keep the outcome of the latest operation, in one transaction with its effects.
 
-        An operation that changes nothing on disk, such as sending an express message, leaves no outcome there either,
-        unless it is `needed`: a crash forgets both.
+        If an operation changes nothing on disk, such as sending an express message, its outcome is not written either,
+        unless that is `needed`: a crash forgets both.
 
         Args:
-            counters: numbers of the shell's own, kept under these names together with the outcomes.
+            counters: the shell's numbers, kept under these names together with the outcomes.
 
         Returns:
-            Whether it is kept.
+            Whether the outcome is kept.
         """
         return self._parts.desk.writes.accompany(outcomes, needed=needed, counters=counters)
 
@@ -430,12 +430,12 @@ class QueueManager:
     def purge(self, queue: str) -> int:
         """Delete all messages in a local or an outgoing queue now; send the requested dead letters and acknowledgments.
 
-        Messages that a consumer has not settled go if it gives them back.
+        Messages that a consumer has not settled are deleted if it gives them back.
 
-        The next commit records how far: a process that starts again continues.
+        The next commit records the last position to delete, so a process that starts again continues.
 
         Returns:
-            How many messages are to go. This takes a while if most of them are on disk.
+            How many messages will be deleted. This takes a while if most of them are on disk.
 
         Raises:
             UsageError: there is no such queue.
@@ -452,7 +452,7 @@ class QueueManager:
         return local.count
 
     def _go_on_purging(self, number: int, last: int) -> None:
-        """Continue to empty a queue, or a lane of one, up to where a process that ended was to do it."""
+        """Continue to empty a queue, or one lane of it, up to a position that an earlier process recorded."""
         if (outgoing := self._parts.outbound.queue(number)) is not None:
             self._parts.purges.go_on(outgoing, last)
             return
@@ -461,9 +461,9 @@ class QueueManager:
             self._parts.desk.writes.purge_until(number, 0)
 
     def is_emptying(self, queue: str) -> bool:
-        """Whether messages that `purge` was to delete are still to be read from disk, apart from those consumers have.
+        """Whether messages to be deleted by `purge` have yet to be read from disk; messages of consumers do not count.
 
-        The last of them leaves with the next batch that is taken after this became false.
+        The last of them leaves with the first batch that is taken after this became false.
         """
         outgoing = self._parts.outbound.named(queue)
         if outgoing:
@@ -477,18 +477,18 @@ class QueueManager:
         """Add a queue to those of the topology, permanently.
 
         Args:
-            declaration: the queue to add. Its identifier is chosen here, and was never that of another queue.
+            declaration: the queue to add. A new identifier, which no queue ever had, replaces the one in it.
 
         Raises:
-            UsageError: a queue has that name or GUID, or one of that name was deleted and is not empty yet.
+            UsageError: a queue has that name or GUID, or a deleted queue of that name is not empty yet.
         """
         return self._parts.queues.make(declaration)
 
     def change(self, declaration: QueueDeclaration) -> None:
-        """Change a queue's quotas, its journal, or whether it is open to strangers, over restarts as well.
+        """Change a queue's quotas, its journal, or whether it is open to strangers, permanently.
 
         Raises:
-            UsageError: there is no such queue, or its journal is to go and is not empty.
+            UsageError: the queue does not exist, or loses a journal that is not empty.
         """
         self._parts.queues.change(declaration)
 
@@ -496,10 +496,10 @@ class QueueManager:
         """Delete a local queue, its journal and their messages permanently.
 
         Returns:
-            How many messages are to go.
+            How many messages will be deleted.
 
         Raises:
-            UsageError: there is no such queue, it is the system's, or an application uses it.
+            UsageError: the queue does not exist, is a system queue, or is used by an application.
         """
         local = self._parts.queues.named(queue)
         count = self._parts.queues.delete(local)
@@ -508,7 +508,7 @@ class QueueManager:
 
     @property
     def declared(self) -> list[QueueDeclaration]:
-        """The queues that exist now, except journals and the system's."""
+        """The existing queues, except journals and system queues."""
         return self._parts.queues.declared
 
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
@@ -516,18 +516,18 @@ class QueueManager:
 
         Args:
             queue: a dead-letter queue or a journal.
-            keys: which of its messages, by their keys from `peek`; None for all that `peek` shows.
+            keys: the keys from `peek` of the messages to send; None for all that `peek` shows.
 
         Returns:
-            How many were sent; the others have no destination any more, or are not there.
+            How many were sent; the others no longer have a destination, or are not in the queue.
 
         Raises:
-            UsageError: there is no such queue, or it is of another kind.
+            UsageError: the queue does not exist, or is of another kind.
         """
         return self._parts.dead_letters.send_back(queue, keys, now)
 
     def hold(self, queue: str, *, on_hold: bool) -> None:
-        """Pause an outgoing queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14
+        """Pause an outgoing queue, or resume it; restarts do not change that.  3.1.7.13, 3.1.7.14
 
         Raises:
             UsageError: there is no such outgoing queue.
@@ -546,13 +546,13 @@ class QueueManager:
     def block(self, network: str, *, is_blocked: bool) -> int:
         """Block an address or a network permanently, so that connections from it get no answer; or unblock it.
 
-        Sessions that came from there end. Those that this queue manager opened go on, and it opens more.
+        Sessions that came from there end. Sessions that this queue manager opened go on, and it may open more.
 
         Returns:
             How many sessions end.
 
         Raises:
-            UsageError: it is not a network, BLOCKS are blocked already, or the one to unblock is not blocked.
+            UsageError: the text is not a network, BLOCKS are blocked already, or the network to unblock is not blocked.
         """
         network = network_of(network)
         if not is_blocked:
@@ -565,12 +565,12 @@ class QueueManager:
         """Add an undeclared queue manager with the address and the name that an operator gives.
 
         Raises:
-            UsageError: the name is taken, the GUID is declared, or there are too many.
+            UsageError: the name is taken, the GUID is declared, or there are too many peers.
         """
         return describe_met(self._parts.met, self._parts.met.add(name, host, manager, now))
 
     def is_also(self, name: str, addresses: Collection[str]) -> MetStatus:
-        """Give a peer, by its name or its GUID, these addresses as well.
+        """Give a peer, by its name or its GUID, these additional addresses.
 
         Raises:
             UsageError: there is no such peer, or it has too many addresses.
@@ -586,27 +586,27 @@ class QueueManager:
         return describe_met(self._parts.met, self._parts.met.remove(name))
 
     def move_peer(self, name: str) -> MetStatus:
-        """Move a peer to where its GUID has turned up last.
+        """Move a peer to the address at which its GUID has last turned up.
 
         Raises:
-            UsageError: there is no such peer, or it has turned up nowhere else.
+            UsageError: there is no such peer, or its GUID has not turned up elsewhere.
         """
         return describe_met(self._parts.met, self._parts.met.move(name))
 
     @property
     def peer_hosts(self) -> Mapping[str, str]:
-        """The hosts of peers, by the names that an operator gave them, in lower case. It changes as they do."""
+        """A live view of peers' hosts, by the names that an operator gave them, in lower case."""
         return self._parts.met.hosts_by_name
 
     def stop(self) -> None:
-        """Close all sessions and write all pending changes; one more batch has to be carried out.  3.1.4.2"""
+        """Close all sessions and write all pending changes: the caller must carry out one more batch.  3.1.4.2"""
         self._parts.neighbours.close_all("the queue manager stops")
         self._parts.desk.writes.force()
 
     # What was decided
 
     def take(self, now: Moment) -> Batch:
-        """Everything decided since the last call."""
+        """Return everything that was decided since the last call."""
         deliveries: list[Delivery] = []
         reads: list[ReadPage | ReadExpired | ReadSequences] = []
         sends: list[SendBytes] = []
@@ -662,7 +662,7 @@ class QueueManager:
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
         """Return the status of all queues and sessions, for people; the caller adds the time.
 
-        names: the queues to describe; by default all, of which QUEUES_LISTED and SEQUENCES_LISTED are listed.
+        names: the queues to describe; by default all, limited by QUEUES_LISTED and SEQUENCES_LISTED.
         """
         return describe(self._parts, names)
 
@@ -671,19 +671,19 @@ class QueueManager:
         return list(dict.fromkeys(queue.name for queue in self._parts.outbound))
 
     def peers(self, now: Moment) -> PeersStatus:
-        """Return present and former peers and what they did, for people."""
+        """Return present and former peers and their activity, for people."""
         return describe_peers(self._parts, now)
 
     def floods(self, now: Moment) -> list[FloodStatus]:
-        """Return the hosts that did too much in the last minute."""
+        """Return the hosts that flooded this node in the last minute."""
         return floods(self._parts.transports.hosts.tallies(now), self._parts.routes.peers, now)
 
     def counts(self) -> dict[str, int]:
-        """Return what `status` counts, at a fraction of its cost, for those who ask often."""
+        """Return the counts that `status` has, at a fraction of its cost, for frequent callers."""
         return counts(self._parts)
 
     def leaving(self) -> dict[str, int]:
-        """Return the most messages that the next commit removes, for each local queue that it removes any from."""
+        """Return the greatest number of messages that the next commit removes, for each local queue with any."""
         leaving = self._parts.desk.writes.leaving()
         return {
             queue.name: count
@@ -692,7 +692,7 @@ class QueueManager:
         }
 
     def whereabouts(self) -> Whereabouts:
-        """Return where messages are, for people; it is valid until something is fed or taken."""
+        """Return where messages are, for people. The result is valid until the next event or batch."""
         return Whereabouts(self._parts)
 
     def inspect(self) -> Parts:

@@ -1,7 +1,7 @@
 """Applications' messages on their way into the queues.  [MS-MQQB] 3.1.7.11, 3.1.7.1.3
 
-Messages come in runs of messages that are alike. A run is checked once; then each of its messages gets its
-numbers, and its packet is stamped.
+Messages that are alike form runs. A run is checked once; then each of its messages gets its numbers,
+and its packet is stamped.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ FINAL_ACK: Final = TransactionHeader.final_ack.mask
 IDENTIFIER_LIMIT: Final = TransactionHeader.identifier.limit
 IDENTIFIER_FIRST: Final = TransactionHeader.identifier.first
 SHA_512: Final = 0x800E
-"""HashAlgorithm of a signed message whose application names no other.  [MS-MQMQ] 2.2.19.3"""
+"""HashAlgorithm of a signed message whose application chose none.  [MS-MQMQ] 2.2.19.3"""
 BY_DIRECT_NAME: Final = (
     "what goes by a direct format name is neither signed nor encrypted: name a private queue by its number, or a "
     "public one"
 )
-"""The error text for such a message.  5.1, 3.1.7.1.5"""
+"""The error text for a message that must be signed or encrypted, but has a direct format name.  5.1, 3.1.7.1.5"""
 FIRST_PLACE: Final = place_bytes(0, TxSequenceId(ordinal=1, time_stamp=0), 1, 0)
-"""The place of a transactional message that has no place yet."""
+"""A placeholder for the place of a transactional message that has none yet."""
 STAMP_LIMIT: Final = 1_000
 """How many kinds of messages are remembered. When there are more, all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
@@ -88,12 +88,12 @@ class Run(NamedTuple):
 
     @property
     def example(self) -> Draft:
-        """The first draft, which has everything that they have in common."""
+        """The first draft, which has all values that the drafts have in common."""
         return self.drafts[0]
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of the packets come from the application."""
+        """Return about how many bytes of the run's packets come from the application."""
         own_bytes = _own_bytes(self.drafts)
         return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
 
@@ -128,9 +128,9 @@ class Sending:
         self._expiration = expiration
         self._stamps: dict[tuple[object, ...], Stamp] = {}
         self.stored_bytes = 0
-        """The bytes that the store held after the last commit, and those handed in since."""
+        """The bytes that the store held after the last commit, plus the messages sent since."""
         self.limit_bytes: int | None = None
-        """The bytes that the store may hold after the next commit if the disk is nearly full, or None."""
+        """The bytes that the store may hold after the next commit if the disk is nearly full; otherwise None."""
 
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
@@ -140,7 +140,7 @@ class Sending:
         together: whether the transactional messages form one transaction, or one each.
 
         Raises:
-            UsageError: one of them cannot be sent like this; nothing has changed.
+            UsageError: one of the messages cannot be sent like this; nothing has changed.
         """
         if len(messages) > TRANSACTION_LIMIT:
             raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
@@ -159,7 +159,7 @@ class Sending:
         return ordinals
 
     def _check(self, runs: Iterable[Run], now: Moment) -> int:
-        """Check that all can be sent and that there is room. Return how many bytes they take in the store."""
+        """Check that all runs can be sent and that there is room. Return the bytes that they take in the store."""
         stored_bytes = express_bytes = express_count = 0
         needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
@@ -195,9 +195,9 @@ class Sending:
         return stored_bytes
 
     def _stays_in_memory(self, run: Run, count: int, size_bytes: int) -> bool:
-        """Whether an express run needs no disk. Nobody asks while the disk has room.
+        """Whether an express run needs no disk; called only if the disk has no room.
 
-        count, size_bytes: of this run and all before it, as if they all went to the same queue.
+        count, size_bytes: the messages of this run and all before it, as if they all went to the same queue.
         """
         if self.limit_bytes is None:
             return True
@@ -212,7 +212,7 @@ class Sending:
     def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int], now: Moment) -> None:
         """Check that a run can be sent to its destination.
 
-        here_bytes: the bytes that earlier messages take in those of our queues that have a quota; this run is added.
+        here_bytes: the bytes that earlier runs take in each of our queues with a quota; this run is added.
         """
         destination, transactional = run.destination, run.example.transactional
         if destination.transactional not in (None, transactional):
@@ -261,7 +261,7 @@ class Sending:
             raise UsageError(f"queue {queue.name} is where the message goes: choose another for dead letters")
 
     def _check_protection(self, run: Run, queue: LocalQueue, now: Moment) -> None:
-        """Check that a queue of ours takes a run. Another queue manager decides for its own queues."""
+        """Check that a queue of ours accepts the protection of a run. Other queue managers decide for their queues."""
         signed, protection = bool(run.example.signer), queue.declaration.protection
         if protection == OPEN and not signed:
             return
@@ -285,7 +285,7 @@ class Sending:
         return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in run.drafts)
 
     def _check_manager(self, manager: Guid) -> None:
-        """Check that it is known where a queue manager is."""
+        """Check that the way to a queue manager is known."""
         if not self._outbound.knows(manager):
             raise UsageError(
                 f"no queue manager {guid_text(manager)} is in the topology, and none was met: send to it by a direct "
@@ -346,7 +346,7 @@ class Sending:
         self._desk.writes.changed(sequence, urgent=True)
 
     def _await_answers(self, run: Run, now: Moment) -> None:
-        """Expect answers to a run. A destination that may not call us is called to fetch them."""
+        """Expect answers to a run. If the destination may not call us, we call it to fetch them."""
         draft, destination = run.example, run.destination
         if self._outbound.is_declared(destination):
             return
@@ -362,7 +362,7 @@ class Sending:
             self._outbound.expect_answers(destination, until_s, ours, now)
 
     def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
-        """Put a run straight into a queue of ours, without a session or a sequence."""
+        """Put a run directly into a local queue, without a session or a sequence."""
         queue, example = self._here(run), run.example
         reports = example.acknowledgments or (example.journal_positive and not example.transactional)
         recoverable = example.transactional or example.recoverable
@@ -389,9 +389,9 @@ class Sending:
     def _packets(
         self, run: Run, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
     ) -> list[bytes]:
-        """Build the packets of a run. They have one SentTime, and so one deadline for being on their way.
+        """Build the packets of a run. They share a SentTime, and so a deadline for reaching their queue.
 
-        places: the `place_bytes` of each packet, if they are transactional.
+        places: the `place_bytes` of each packet, if the messages are transactional.
         """
         packet, sent_s = self._stamp(run).packet, now.utc_s
         packets = [
@@ -406,10 +406,10 @@ class Sending:
         return packets
 
     def _signed(self, run: Run, now: Moment) -> Run:
-        """Return a run with its messages signed. The signature does not cover numbers and times, which come later.
+        """Return a run with its messages signed. Numbers and times are set later; the signature does not cover them.
 
         Raises:
-            UsageError: its key is too short for the hash.
+            UsageError: the signer's key is too short for the hash.
         """
         count = len(run.drafts)
         places = [FIRST_PLACE] * count if run.example.transactional else None
@@ -417,7 +417,7 @@ class Sending:
         return run._replace(signed=[self._desk.guard.signed(decode_message(packet)) for packet in packets])
 
     def _with_signature(self, packet: bytes, signed: UserMessage, manager: Guid | None) -> bytes:
-        """Add a message's signature to its packet; in a queue of ours it counts as verified."""
+        """Add a message's signature to its packet. In a local queue the message counts as verified."""
         message = replace(
             decode_message(packet),
             security=signed.security,
@@ -431,7 +431,7 @@ class Sending:
     def _stamp(self, run: Run) -> Stamp:
         """The stamp that makes the packets of a run, cached because producers send the same kind again.
 
-        The signer's certificate is part of the kind, because a replaced key has another one.
+        The signer's certificate is part of the kind, because a replaced key has another certificate.
         """
         name = run.example.signer
         kind = (run.destination, likeness(run.example), self._desk.guard.signer(name) if name else None)
@@ -446,7 +446,7 @@ class Sending:
         return stamp
 
     def _example(self, run: Run) -> UserMessage:
-        """A message of the run's kind; the fields in which its messages differ are still to be set."""
+        """A message of the run's kind, without the fields in which the run's messages differ."""
         destination, draft = run.destination, run.example
         message = user_message(
             source=self._desk.identity,
@@ -486,7 +486,7 @@ class Sending:
 
 
 def refusal_of_kind(destination: Destination) -> str:
-    """The error text for a message that a connector queue does not take under this name."""
+    """The error text for a message that a connector queue refuses under this name."""
     name = f"CONNECTOR={destination.name.removeprefix('PUBLIC=')}"
     if destination.transactional:
         return f"{name};XACTONLY takes transactional messages alone: send this one in a transaction, or to {name}"
@@ -499,7 +499,7 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
     The transaction's identifier is unique at its queue manager, like MessageIDs.
 
     Args:
-        together: whether they are one transaction, or one each.
+        together: whether the messages form one transaction, or one each.
     """
     transactional = [number for number, draft in enumerate(drafts) if draft.transactional]
     flags = [0] * len(drafts)
@@ -517,12 +517,12 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
 
 
 def asks_final_ack(draft: Draft) -> bool:
-    """Whether its sender waits for a FinalAck, if it is transactional.  2.2.5"""
+    """Whether the sender of a message waits for a FinalAck, if the message is transactional.  2.2.5"""
     return draft.final_ack or draft.wants_letter or draft.journal_positive
 
 
 def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
-    """The bytes, for each draft, in which the sizes of messages of one run differ, apart from labels."""
+    """For each draft, the bytes by which the sizes of a run's messages differ, apart from labels."""
     return [len(draft.body) + len(draft.extension) for draft in drafts]
 
 

@@ -39,19 +39,19 @@ from mqproto.wire.guid import Guid, guid_text
 class LocalStatus:
     """A queue of this node, a journal or a dead-letter queue.
 
-    waiting: all of its messages. unsettled: those that a consumer was given and has not settled.
+    waiting: all of its messages. unsettled: messages that a consumer has received and not settled.
     held: messages that wait behind a gap, and do not count in `waiting`.
-    size_bytes, quota_bytes: what its messages take, and what they may take, if it has a limit of its own.
-    consumers: applications that wait for a message, or have some that they did not settle.
-    purging: whether messages are still to be deleted.
+    size_bytes, quota_bytes: the size of its messages, and the queue's limit for that, if it has one.
+    consumers: applications that wait for a message, or have unsettled messages.
+    purging: whether an unfinished purge still deletes messages.
     entered, left: messages that came and went since the process began, for whatever reason.
     oldest_s: when the oldest message here was sent, UTC, as its sender says; None if there is none, or if it
         is still to be read from the store.
-    passed_over: messages that are in the store but unknown to the queue; none, unless mqproto has a bug. The
-        caller compares the two and fills this in.
-    received, waited_s: how many messages applications have received since the process began, and the total
-        time these were in the queue. waited_within: how many of them waited no longer than each of some
-        times, in seconds; empty for a journal or a dead-letter queue.
+    passed_over: messages that are in the store but unknown to the queue; 0, unless mqproto has a bug. The
+        caller compares store and queue, and fills this in.
+    received, waited_s: how many messages applications have received since the process began, and their total
+        time in the queue. waited_within: for each of some times in seconds, how many of them waited no longer;
+        empty for a journal or a dead-letter queue.
     """
 
     name: str
@@ -79,27 +79,27 @@ class OutgoingStatus:
     Times ending in `_at_ms` are on the uptime clock, None where nothing is planned; those in `_s` are UTC.
 
     waiting: for a sequence, the messages without an OrderAck; else those that the next hop has not acknowledged.
-    unsent: those that are to be sent now, or again because the connection broke.
-    in_flight: those that were sent and not yet acknowledged by the next hop; copies count as well.
+    unsent: the messages to send now, or again because the connection broke.
+    in_flight: the messages that were sent and not yet acknowledged by the next hop, including copies.
     next_manager: the GUID of the queue manager at the next hop; empty if that is not known.
     state: connected, connecting, disconnected, on hold, or no route.
-    next_hops: all next hops, the preferred first; next_hop is the one that serves, or is tried next.
-    retry_at_ms: when the first next hop is tried again; also while a later one serves.
-    history: the last tries to have a session, the oldest first.
-    failing_since_s: since when messages wait and there is no session.
+    next_hops: all next hops, the preferred first; next_hop is the one in use, or the one to try next.
+    retry_at_ms: when the first next hop is tried again; also while a later one is in use.
+    history: the last attempts to open a session, the oldest first.
+    failing_since_s: since when messages have waited without a session.
     suspected: messages that the next hop may refuse, as `GUID\\ordinal`; they wait to be sent alone.
-    is_waited_for: whether the next hop is not called, and what waits leaves when it calls.
+    is_waited_for: whether the next hop is not called, so that messages leave only when it calls us.
     resent: copies that were sent.
     resend_at_ms, resend_interval_ms: EodResendTime and EodResendInterval.
     resend_attempt: how often in a row no OrderAck has come in time.
     last_ack: EodLastAck, the number of the last message that the destination has acknowledged, 0 for none.
     last_ack_s: EodLastAckTime; None if none has come since the node started.
     last_ack_count: EodLastAckCount, OrderAcks that have come.
-    first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, of messages that were sent.
+    first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, for sent messages.
     next_number: EodNextSeq.
-    identifier: SequenceIdentifier of the sequence that all these numbers belong to, as (TimeStamp, Ordinal).
-    unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. They are only
-        on disk: the caller fills this in.
+    identifier: SequenceIdentifier of the sequence with all these numbers, as (TimeStamp, Ordinal).
+    unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. The caller
+        fills this in, because they are only on disk.
     """
 
     name: str
@@ -137,14 +137,14 @@ class OutgoingStatus:
 class IncomingStatus:
     """An incoming sequence of transactional messages.  [MS-MQDMPR] 3.1.1.5
 
-    queue: the local queue that it is for; name is the sender's name for that.
+    queue: the local queue of its messages; name is the sender's name for that queue.
     source: the sender's queue manager.
     number, sequence: SequenceNumber and SequenceIdentifier of the last message accepted, the latter as
         (TimeStamp, Ordinal).
     reject_count: messages that came since and could not be accepted.
     last_access_s: when the last message came, UTC.
-    held, held_bytes: what waits behind a gap.
-    missing: the numbers that the gap is made of, first and last, if something is held.
+    held, held_bytes: the number and size of the messages held behind a gap.
+    missing: the first and the last number of the gap, if messages are held.
     """
 
     queue: str
@@ -163,7 +163,7 @@ class IncomingStatus:
 class DuplicatesStatus:
     """The number of dropped duplicates from one sender; `source` is its queue manager.
 
-    lately: how many of its last `of` messages were dropped, if most of them were.
+    lately: how many of the sender's last `of` messages were dropped, if most of them were.
     """
 
     source: str
@@ -174,40 +174,41 @@ class DuplicatesStatus:
 
 QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
-"""The most outgoing queues and incoming sequences that a node lists, because peers can make more: the queues
-that have a way and in which most waits, the sequences that hold most and were accessed last."""
+"""The most outgoing queues and incoming sequences that a node lists, because peers can make more. It lists the
+queues that have a way and most messages, and the sequences that hold most and were accessed last."""
 SESSIONS_LISTED: Final = 100
 """The most sessions that a node lists, because strangers can open more."""
 ELSEWHERE_SHOWN: Final = 16
 OTHER_S: Final = attrgetter("other_s")
 DUPLICATES_SHOWN: Final = 16
-"""The most senders that are shown, those with the most duplicates."""
+"""The most senders to list as senders of duplicates; those with most duplicates are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """One queue manager at one moment. The counts begin when its process does.
+    """One queue manager at one moment. Counts are since the start of its process.
 
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
-    stored_bytes, quota_bytes: how much is on disk, and how much may be.
+    stored_bytes, quota_bytes: the bytes on disk, and their limit.
     flushes: how often the store flushed the disk for a commit.
-    commits_s: the total time of all commits. commits_within: how many took at most each of some times, in seconds.
+    commits_s: the total time of all commits. commits_within: how many were no longer than each of some times, in
+    seconds.
     arrived, ages_s: how many messages came into their queues, and their total age, by their senders' clocks.
-    ages_within: how many of them were no older than each of some times, in seconds.
-    free_bytes: what the file system had left when it was last asked, if it told.
+    ages_within: for each of some times in seconds, how many of these messages were no older.
+    free_bytes: the free bytes of the file system when it was last asked; None if unknown.
     in_doubt: the names of lists of messages that may have been delivered before.
-    disk_is_full: whether messages that have to be on disk are refused because it has no room.
-    room_lasts_s: how long the store may go on growing as it has of late, if it grows.
+    disk_is_full: whether messages that must be stored are refused because the disk has no room.
+    room_lasts_s: how long the disk's room lasts at the recent growth of the store, if it grows.
     floods: hosts that do far more than others. The caller fills in this and the fields from `flushes` to here, except
         `arrived` and the ages.
-    elsewhere: peers whose GUID has turned up at another address than where they were met, ELSEWHERE_SHOWN at most.
-    damaged: messages that the store no longer had as they were written.
+    elsewhere: peers whose GUID has turned up at an address other than where they were met, ELSEWHERE_SHOWN at most.
+    damaged: messages that were damaged in the store.
     refusals: how many messages were refused, by the name of the class that refused them; `refused` counts all.
-    sessions: the open sessions, SESSIONS_LISTED at most: those with the most unacknowledged.
+    sessions: the open sessions, SESSIONS_LISTED at most: those with the most unacknowledged messages.
     unlisted: outgoing queues left out of `outgoing` because there are too many. unlisted_waiting: the messages there.
     unlisted_sequences: incoming sequences left out of `incoming`.
-    unfinished_bytes: the bytes that are kept of packets that strangers have begun and not completed.
-    duplicates_of: by sender, those with the most first, DUPLICATES_SHOWN at most; `duplicates` counts all.
+    unfinished_bytes: the bytes kept of strangers' incomplete packets.
+    duplicates_of: by sender, the most first, DUPLICATES_SHOWN at most; `duplicates` counts all duplicates.
     """
 
     local: list[LocalStatus] = field(default_factory=list)
@@ -252,9 +253,9 @@ class PeersStatus:
     """Present and former peers, and the resources that all strangers together use.
 
     blocked: the hosts and networks that get no answer.
-    open_queues: the queues that are open to strangers, with the bytes that each holds and may hold of theirs.
-    sequences, sequences_limit: how many sequences strangers have, and may have.
-    utc_s: the time of all this.
+    open_queues: the queues that are open to strangers, with the bytes of each and their limit for strangers.
+    sequences, sequences_limit: the number of strangers' sequences, and its limit.
+    utc_s: the time of this status.
     met: the remembered peers, the one seen last first.
     """
 
@@ -413,7 +414,7 @@ def _local(queue: LocalQueue, held: int) -> LocalStatus:
 def _outgoing(
     lanes: Sequence[OutgoingQueue], neighbours: Neighbours, in_flight: Mapping[OutgoingQueue, list[InFlight]]
 ) -> OutgoingStatus:
-    """The queues of one name, one for each priority, or the sequences to it; all have the same way."""
+    """The status of the queues of one name, one for each priority, or of its sequences; all have the same way."""
     queue = next((lane for lane in lanes if isinstance(lane, OutgoingSequence) and lane.is_head), lanes[0])
     neighbour = neighbours.of_queue(queue)
     if queue.on_hold:
@@ -450,7 +451,7 @@ def _outgoing(
 
 
 def _with_sequence(status: OutgoingStatus, sequence: OutgoingSequence) -> OutgoingStatus:
-    """OutgoingTransferInfo.  [MS-MQDMPR] 3.1.1.4"""
+    """Return the status with the fields of OutgoingTransferInfo.  [MS-MQDMPR] 3.1.1.4"""
     unacked = sequence.numbering.unacked_count
     return replace(
         status,
@@ -489,7 +490,7 @@ def _incoming(sequence: IncomingSequence, queue: str, identity: Guid) -> Incomin
 def destination_name(name: QueueName, identity: Guid) -> str:
     """The format name that a DestinationQueue stands for at the queue manager `identity`; empty if it names none.
 
-    A direct name comes from a peer, so it is cut where it is longer than any name.
+    A direct name comes from a peer, so a text that is longer than any name is cut.
     """
     match name:
         case int():

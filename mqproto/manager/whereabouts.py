@@ -1,7 +1,7 @@
 """Finds the place of a message at its queue manager, to explain why it has not arrived.
 
-A queue manager has only its next messages in memory. So its shell reads the store itself, and learns here
-what the place of each stored message means. Express messages that are only in memory are listed here.
+A queue manager has only its next messages in memory. So its shell reads the store itself, and this module
+explains the place of each stored message. Express messages that are only in memory are listed here.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from mqproto.wire.guid import guid_text
 
 
 class Spot(StrEnum):
-    """Where a message may be."""
+    """The places where a message may be."""
 
     UNSENT = "unsent"
-    """In an outgoing queue: it is to be sent, or to be sent again because the connection broke; alone, if the next hop
+    """In an outgoing queue, to be sent, or sent again because the connection broke; it is sent alone if the next hop
     may refuse it."""
     IN_FLIGHT = "in flight"
-    """Sent; the next hop has not acknowledged it."""
+    """Sent, and not acknowledged by the next hop."""
     AWAITING_ORDER_ACK = "awaiting OrderAck"
-    """Transactional: the next hop has it, and its destination has not acknowledged it."""
+    """Transactional: the next hop has acknowledged it, and the destination has not."""
     AWAITING_FINAL_ACK = "awaiting FinalAck"
-    """Transactional: its destination has it, and has not said that it was received."""
+    """Transactional: the destination has it, and has not said whether an application received it."""
     HELD = "held"
     """At its destination, behind a gap."""
     IN_QUEUE = "in queue"
     """In a queue of this node, a journal or a dead-letter queue."""
     UNSETTLED = "unsettled"
-    """In such a queue; an application was given it and has not settled."""
+    """In such a queue; a consumer has it and has not settled it."""
 
 
 class Found(NamedTuple):
     """One message, and where it is.
 
-    queue: the name of the local queue that it is in or held for, or of the outgoing one.
+    queue: the name of its local queue, even if it is only held for that; or of its outgoing queue.
     key: its key in the store, which orders the messages of one priority.
     in_doubt: whether it is a dead letter whose message may have arrived.
     """
@@ -67,13 +67,13 @@ class MessageStatus:
     """A message, and where it is, in plain values.
 
     source, ordinal: its identifier.
-    destination: the format name that it was sent to.
+    destination: the format name to which it was sent.
     number: TxSequenceNumber, 0 if it is not transactional.
-    message_class: for a dead letter, why it is one.
-    sent_s: when it was first sent; reach_by_s and receive_by_s: the last second in which it may still be on its way, or
+    message_class: for a dead letter, the reason of its failure.
+    sent_s: when it was first sent; reach_by_s, receive_by_s: the last second in which it may still reach its queue or
         be received. All are UTC.
-    copies: how many copies its queue has, as far as that was searched; a resend makes more.
-    in_doubt: for a dead letter, whether it was sent and may have arrived: its destination has not said.
+    copies: how many copies were found in its queue; a resend makes more.
+    in_doubt: for a dead letter, whether it was sent and may have arrived, because its destination has not answered.
     dead_letter_queue: the path name of the queue that its application has chosen for its dead letter; empty for none.
     is_readable: whether its packet can be decoded; if not, the fields from `destination` on say nothing.
     """
@@ -145,7 +145,7 @@ class Whereabouts:
         self._writes = parts.desk.writes
 
     def numbers_of(self, name: str) -> list[int]:
-        """The store's numbers of a local queue and of what is held for it, or of the outgoing queues of a name.
+        """The store's numbers of a local queue and of its held messages, or of the outgoing queues of a name.
 
         The highest priority comes first, and held messages last.
         """
@@ -159,7 +159,7 @@ class Whereabouts:
         return [queue.queue for queue in outgoing] + [number for number in finals if number]
 
     def stored(self, key: int, packet: bytes) -> Found | None:
-        """Locate a stored message; None if it waits to be removed, or is an acknowledgment for us."""
+        """Locate a stored message; None if it is about to be removed, or is an acknowledgment for us."""
         number = key // message_key(1, 0)
         position = key - message_key(number, 0)
         outgoing = self._outbound.queue(number)
@@ -233,6 +233,6 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
 
 
 def _waits(lane: Lane, position: int) -> bool:
-    """Whether a stored message waits in a lane, in memory or on disk; else it left, and may come back."""
+    """Whether a stored message waits in a lane, in memory or on disk. Otherwise it left, and may come back."""
     window = lane.window
     return position > window.read_through or any(message.position == position for message in window)

@@ -1,1 +1,1 @@
-"""Messages as applications write them, where they go, and how they are kept: drafts.py, destinations.py, kept.py."""
+"""Messages of applications, their destinations, and their stored form: drafts.py, destinations.py, kept.py."""

@@ -13,15 +13,15 @@ from mqproto.wire.guid import Guid
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a message goes.
+    """The destination of a message.
 
     name: the canonical format name; one sequence of transactional messages belongs to each.
     manager: the queue manager that hosts the queue; None if only a direct format name leads there.
-    queue: the queue as in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of
+    queue: the queue's name in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of
         a direct format name without `DIRECT=`.
     host: the host that a direct format name calls, else None.
     transactional: whether a connector format name is for transactional messages, or for all others; None for
-        any other name, because its queue tells that itself.
+        any other name, because its queue decides that.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Destination:
 
 
 def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destination | None:
-    """Return the destination of a format name at the queue manager `identity`; None if it cannot send there."""
+    """Return the destination of a format name at the queue manager `identity`; None if that cannot send to the name."""
     match name:
         case PrivateName(journal=False):
             return Destination(str(name), name.manager, name.identifier)
@@ -54,7 +54,7 @@ def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destinat
 
 
 def destination_in(message: UserMessage, routes: Routes, identity: Guid) -> Destination | None:
-    """Where a message was going; None if that cannot be named."""
+    """The destination of a message that was on its way; None if it has no name here."""
     user = message.user
     name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
     return None if name is None else destination_of(name, routes, identity)

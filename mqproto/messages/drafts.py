@@ -25,17 +25,17 @@ BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
 """The SecurityHeader of a message that names its sender, with the longest SID."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
-"""How much a message grows when it is encrypted, at most: by a SIMPLEBLOB, a block, and their padding."""
+"""The most bytes by which encryption makes a message longer: a SIMPLEBLOB, a block, and their padding."""
 CERTIFICATE_LIMIT_BYTES: Final = 8_192
 """The longest certificate with which messages are signed here."""
 SIGNATURE_BYTES: Final = CERTIFICATE_LIMIT_BYTES + 2_048 + 8
-"""How much a message grows when it is signed, at most: by a certificate, a signature, and their padding."""
+"""The most bytes by which a signature makes a message longer: a certificate, a signature, and their padding."""
 LETTER_BYTES: Final = 16 + 2 * (len(".\\private$\\") + QUEUE_LIMIT + 1) + 2
 """The bytes that the longest name of a dead-letter queue takes behind a kept message."""
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
 NAMES_ROOM: Final = 640
-"""How many characters of all names together fit the headroom, beside the longest label; more reduce the body."""
+"""The characters of all names that fit the headroom beside the longest label; more leave less room for the body."""
 CONNECTOR, XACTONLY = "CONNECTOR=", ";XACTONLY"
 """How the name of a connector queue for transactional messages begins and ends.  [MS-MQMQ] 2.1.6, 2.2.11"""
 
@@ -50,18 +50,18 @@ class Draft:
     """A message as an application writes it.
 
     admin_queue, response_queue: format names; empty for none.
-    acknowledgments: what the administration queue is told about: ACKNOWLEDGE_ARRIVAL and the three beside it.
+    acknowledgments: the events that its administration queue is told: ACKNOWLEDGE_ARRIVAL and the three beside it.
     trace_queue: the format name of the public queue that report messages go to; empty for none.
     sender_id: the SID that the message names as its sender's, S-1-5-21-...; empty for none. Nothing proves it, because
         the message is not signed.
-    privacy_level: the least encryption of its body on its way: PrivacyLevel of [MS-MQMQ] 2.2.19.3; 0 for none.
+    privacy_level: the minimum encryption of its body in transit: PrivacyLevel of [MS-MQMQ] 2.2.19.3; 0 for none.
     encryption_algorithm: the algorithm to use; 0 for the preferred one.
-    signer: the name, at its queue manager, of the key that signs it; empty for no signature.
+    signer: its queue manager's name for the key that signs it; empty for no signature.
     hash_algorithm: the hash that is signed; 0 for SHA-512.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
         `copies` sets it.
-    dead_letter_queue: the queue here that gets it if it fails, instead of the system's; empty for that. A name asks
-        for a dead letter, whatever `journal_negative` says.
+    dead_letter_queue: the local queue that gets it if it fails; empty for the system's. A name asks for a dead letter,
+        whatever `journal_negative` says.
     """
 
     body: bytes
@@ -92,12 +92,12 @@ class Draft:
 
     @property
     def wants_letter(self) -> bool:
-        """Whether it is to be kept as a dead letter if it fails: JN."""
+        """Whether the message is kept as a dead letter if it fails: JN."""
         return self.journal_negative or bool(self.dead_letter_queue)
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of a packet come from its application."""
+        """Return about how many bytes of its packet come from its application."""
         listed = list_bytes(self.destinations) if self.destinations else 0
         security = SECURITY_BYTES if self.sender_id or self.privacy_level or self.signer else 0
         if self.privacy_level:
@@ -108,13 +108,13 @@ class Draft:
         return len(self.body) + len(self.extension) + listed + security + named
 
     def check(self, *, names: bool = True, destination: str = "") -> None:
-        """Check that a packet can carry it.
+        """Check that a packet can carry the message.
 
-        names: whether its queues are named by format names already, and are checked.
-        destination: the name of the queue that it goes to, if that is in the packet.
+        names: whether its queues already have format names, which are then checked.
+        destination: the name of its destination queue, if that is in the packet.
 
         Raises:
-            UsageError: names the part that is too long, and the limit.
+            UsageError: a part is too long; the text names it and its limit.
         """
         named = len(destination) + len(self.admin_queue) + len(self.response_queue)
         room = BODY_LIMIT_BYTES - 2 * max(0, named - NAMES_ROOM)
@@ -179,8 +179,8 @@ class Draft:
 def copies(destinations: Sequence[Destination], drafts: Iterable[Draft]) -> list[tuple[Destination, Draft]]:
     """Return the copies to enqueue, so that each destination gets each message.  [MS-MQDMPR] 3.1.7.1.27
 
-    The copies of one message stand together. Each is numbered by itself; if they are enqueued together, all
-    or none of them are accepted.
+    The copies of one message are adjacent. Each has its own number; if they are enqueued together, all or
+    none of them are accepted.
     """
     if len(destinations) == 1:
         return [(destinations[0], draft) for draft in drafts]
@@ -194,7 +194,7 @@ def queue_name(text: str) -> QueueName:
     """A format name as a UserHeader's AdminQueue or ResponseQueue; None for the empty text.
 
     Raises:
-        UsageError: no acknowledgment and no answer can go to such a name.
+        UsageError: acknowledgments and answers cannot go to such a name.
     """
     if not text:
         return None

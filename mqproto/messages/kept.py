@@ -2,8 +2,8 @@ r"""A message of our own as its queue manager keeps it: with the name of its app
 
     UserMessage | ExtensionHeader | DeadLetterHeader        [MS-MQRR] 2.2.5
 
-The two headers are behind all that a UserMessage has, and PacketSize counts them, so whatever is done to a
-packet keeps them. No session carries them: they are cut off as the message leaves (`as_sent`).
+The two headers come after all other parts of a UserMessage. PacketSize counts them, so operations on a packet
+preserve them. No session carries them: they are cut off as the message leaves (`as_sent`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _class = struct.Struct("<H")
 def headers_behind(path_name: str) -> bytes:
     """Return the bytes after a kept message, for `UserMessage.trailing`.
 
-    path_name: the queue's, such as `.\\private$\\failed-orders`.
+    path_name: the path name of the queue, such as `.\\private$\\failed-orders`.
     """
     letter = dead_letter_header.encode(DeadLetterHeader(path_name))
     header = ExtensionHeader(remaining_headers_size=len(letter))
@@ -55,7 +55,7 @@ def path_name_in(trailing: bytes) -> str:
 
 
 def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
-    """The header behind a message, or behind the padding of its signature, if the two headers are there."""
+    """The DeadLetterHeader behind a message, or behind the padding of its signature, if there is one."""
     trailing = trailing[len(trailing) % 4 :]
     if len(trailing) <= _EXTENSION_BYTES:
         return None
@@ -69,7 +69,7 @@ def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
 
 
 def as_sent(packet: bytes) -> bytes:
-    """Return a message without the headers stored after it; most have none.
+    """Return a message without the headers stored after it; most messages have none.
 
     Args:
         packet: the packet of a UserMessage without a SessionHeader.
@@ -82,7 +82,7 @@ def as_sent(packet: bytes) -> bytes:
 
 
 def is_letter(packet: bytes) -> bool:
-    """Whether it is a dead letter of a message whose application has chosen a queue for it."""
+    """Whether a packet is a dead letter of a message whose application has chosen a queue for it."""
     if not user_flags(packet) & _JOURNAL_NEGATIVE:
         return False
     [message_class] = _class.unpack_from(packet, properties_offset(packet) + _CLASS_AT)

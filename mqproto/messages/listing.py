@@ -12,7 +12,7 @@ from mqproto.formatname.wire import destinations_to_wire
 from mqproto.wire import MultiQueueFormatHeader
 
 DESTINATION_LIMIT: Final = 100
-"""How many queues may get a copy of one message; each copy lists them all."""
+"""The most queues that may get a copy of one message; each copy lists them all."""
 ELEMENT_BYTES: Final = 16
 """The most bytes that a name takes in that list, apart from two bytes for each of its characters."""
 
@@ -22,7 +22,7 @@ def list_of_all(names: tuple[str, ...]) -> MultiQueueFormatHeader | None:
     """The header that lists all queues that get a copy; None if there is only one.  [MS-MQMQ] 2.2.20.1
 
     Raises:
-        UsageError: there are too many, or no message can be sent to one of them.
+        UsageError: there are too many queues, or messages cannot be sent to one of them.
     """
     if len(names) > DESTINATION_LIMIT:
         raise UsageError(

@@ -1,1 +1,1 @@
-"""Next hops, sessions with them, and whether they answer: begin with neighbours.py."""
+"""Next hops, the sessions with them, and attempts to reach them: begin with neighbours.py."""

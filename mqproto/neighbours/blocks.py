@@ -1,6 +1,6 @@
 """Hosts and networks that an operator has blocked: connections from there get no answer.
 
-This lasts over restarts, like a paused queue: each is a row of the store's queues, of its own kind.
+A block survives restarts, like a paused queue: it is a row of the store's queues, of a special kind.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Blocks:
         self._next_number = next_number
         rows = [stored for stored in state.queues if stored.kind is QueueKind.BLOCKED]
         self._numbers = {stored.name: stored.queue for stored in rows}
-        """The numbers of the rows, by network. Rows that are no longer blocked are used again."""
+        """The numbers of the rows, by network. Rows that no longer block a network are used again."""
         self.networks = tuple(stored.name for stored in rows if stored.on_hold)
-        """In the order in which they were blocked, except those that took over a row."""
+        """The networks in the order in which they were blocked, except those that reused a row."""
 
     def covers(self, host: str) -> bool:
         """Whether connections from a host get no answer."""
@@ -41,7 +41,7 @@ class Blocks:
             network: as `network_of` returns it.
 
         Raises:
-            UsageError: too many are blocked.
+            UsageError: too many networks are blocked.
         """
         if network in self.networks:
             return
@@ -59,7 +59,7 @@ class Blocks:
         """Answer connections from a network again.
 
         Raises:
-            UsageError: it is not blocked.
+            UsageError: the network is not blocked.
         """
         if network not in self.networks:
             known = ", ".join(self.networks) or "none"
@@ -76,7 +76,7 @@ def network_of(text: str) -> str:
     """Return the network to block for an address or a network: at least a whole host, which is a /64 of IPv6.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     address = address_of(text)
     if address is not None:
@@ -91,7 +91,7 @@ def network_of(text: str) -> str:
 
 
 def overlap(network: str, origin: str) -> bool:
-    """Whether some address is in both; an origin may also be a name or `any`, which no network is."""
+    """Whether a network and an origin share an address; origins that are a name or `any` share none."""
     try:
         one, other = ip_network(network), ip_network(origin)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A way to others: its next hops, the queues that take it, and the outcome of each attempt at a session.
+"""A way to other queue managers: its next hops, the queues that use it, and the outcome of each attempt at a session.
 
 [MS-MQQB] 3.1.1.3.1, [MS-MQDMPR] 3.1.1.3
 """
@@ -22,7 +22,7 @@ from mqproto.turn.effects import Note, ReadPage
 from mqproto.wire.guid import Guid, guid_text
 
 HISTORY: Final = 16
-"""How many attempts are remembered after their end."""
+"""The most attempts that are remembered after their end."""
 PRIORITY: Final = attrgetter("priority")
 
 
@@ -31,7 +31,7 @@ class ConnectionAttempt:
     """One attempt at a session: an entry of ConnectionHistory.
 
     time_s: when it began, in seconds of UTC.
-    address: whom we called, as `host:port`, or the host of a neighbour that called us.
+    address: the `host:port` that we called, or the host of a neighbour that called us.
     status: how far it came.
     reason: why it failed or, if it was established, why it ended; empty while it lasts. The specification has
         an HRESULT instead of words.
@@ -46,7 +46,7 @@ class ConnectionAttempt:
 class ConnectionHistory:
     """The present attempts, and the last few that ended.
 
-    The specification adds an entry for each step of an attempt; here an attempt is one entry, as far as it came.
+    The specification adds an entry for each step of an attempt; here an attempt is one entry with its last step.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class ConnectionHistory:
         self._lasting: dict[Session, tuple[int, str]] = {}
 
     def begin(self, session: Session, address: str, now: Moment) -> None:
-        """A session is asked for, or one that a neighbour opened is taken.  3.1.5.2.3"""
+        """Record that a session is being opened, or that one opened by a neighbour is used.  3.1.5.2.3"""
         self._lasting[session] = now.utc_s, address
 
     def end(self, session: Session, reason: str) -> None:
-        """An attempt is over, or its session is no longer ours to use."""
+        """Record that an attempt failed, or that its session is over or no longer in use."""
         self._ended.append(ConnectionAttempt(*self._lasting.pop(session), session.data.status, reason))
 
     def could_not_encrypt(self, address: str, reason: str, now: Moment) -> None:
@@ -77,7 +77,7 @@ class ConnectionHistory:
 
 
 class Neighbour:
-    """Next hops in order of preference, the queues whose way leads over them, and the session that serves the queues.
+    """Next hops in order of preference, the queues whose way leads over them, and the session that the queues use.
 
     hops: NextHopCollection.
     """
@@ -85,7 +85,7 @@ class Neighbour:
     def __init__(self, hops: tuple[NextHop, ...]) -> None:
         self.hops = hops
         self.index = 0
-        """NextHopIndexer: the next hop that the session is with, or that is tried next."""
+        """NextHopIndexer: the next hop of the present session, or the next hop to try next."""
         self._queues: dict[str, list[OutgoingQueue]] = {}
         """The queues by destination, the highest priority first."""
         self._turns: OrderedDict[str, None] = OrderedDict()
@@ -96,18 +96,18 @@ class Neighbour:
         self.connected = False
         """Whether the session has been seen open."""
         self.better: Session | None = None
-        """A session with an earlier next hop, open or being opened, while the session with a later one serves."""
+        """A session with an earlier next hop, open or being opened, while the session with a later one is in use."""
         self.better_index = 0
         self.history = ConnectionHistory()
         self.trial: Trial | None = None
-        """Which messages the neighbour may refuse, while its sessions end with messages unanswered."""
+        """The messages that the neighbour may refuse, if its sessions end with messages unanswered."""
         self.awaited_s = 0
-        """Until when answers to sent messages may come, UTC; until then there is to be a session."""
+        """Until when answers to sent messages may come, UTC; until then a session is wanted."""
         self.avoid = ""
-        """The address of the next hop's host at which no session could be had last time."""
+        """The address of the next hop's host at which the last session could not be opened."""
         self.last_failure = ""
         self.failing_since_s: int | None = None
-        """Since when there are messages and no session, UTC."""
+        """Since when messages have waited without a session, UTC."""
 
     @property
     def hop(self) -> NextHop:
@@ -115,9 +115,9 @@ class Neighbour:
         return self.hops[self.index]
 
     def place_of(self, manager: Guid | None, *, learnt: bool = False) -> int | None:
-        """The index of a next hop if a session with it is welcome: any while there is no session, else an earlier one.
+        """The index of a next hop if a session with it is welcome: any next hop without a session, else an earlier one.
 
-        learnt: whether the session is with one that was met, and so for a next hop that nobody has declared.
+        learnt: whether the session is with an undeclared queue manager that was met, and so for such a next hop.
         """
         if self.better is not None:
             return None
@@ -126,13 +126,13 @@ class Neighbour:
         return next((i for i, hop in enumerate(welcome) if (hop.manager, hop.learnt) == wanted), None)
 
     def add(self, queue: OutgoingQueue) -> None:
-        """Lead a queue's way over these next hops."""
+        """Add a queue whose way leads over these next hops."""
         queues = self._queues.setdefault(queue.name, [])
         queues.append(queue)
         queues.sort(key=PRIORITY, reverse=True)
 
     def remove(self, queue: OutgoingQueue) -> None:
-        """Remove an empty queue, which goes another way from now on."""
+        """Remove an empty queue, whose way changes."""
         self._stirred.pop(queue, None)
         queues = self._queues[queue.name]
         queues.remove(queue)
@@ -142,13 +142,13 @@ class Neighbour:
 
     @property
     def is_unused(self) -> bool:
-        """Whether no queue's way leads over it."""
+        """Whether no queue uses these next hops."""
         return not self._queues
 
     def wake(self, queue: OutgoingQueue) -> None:
         """Give a queue's destination a turn to send or read, after those that already wait.
 
-        Acknowledgments go before them, because they make room in a neighbour that is full and takes nothing else.
+        Acknowledgments go first, because they make room in a neighbour that is full and takes nothing else.
         """
         self._stirred[queue] = None
         if queue.name not in self._turns:
@@ -159,8 +159,8 @@ class Neighbour:
     def next_queue(self) -> OutgoingQueue | None:
         """Return the queue that sends now: the one with the highest priority for the destination whose turn it is.
 
-        A destination loses its turn while that queue is still to be read from the store. However many queues
-        there are, only those that were awake are looked at.
+        A destination loses its turn while that queue is yet to be read from the store. However many queues
+        there are, only those that were woken are looked at.
         """
         while self._turns:
             name = next(iter(self._turns))
@@ -174,27 +174,28 @@ class Neighbour:
         return None
 
     def pages(self) -> list[ReadPage]:
-        """Return what to read now for the queues that were awake."""
+        """Return the pages to read now for the queues that were woken."""
         stirred, self._stirred = self._stirred, {}
         return [page for queue in stirred for page in queue.pages()]
 
     @property
     def has_messages(self) -> bool:
-        """Whether the OutgoingMessageTable has an entry: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
+        """Whether the OutgoingMessageTable has a message: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
         return any(queue.count and not queue.on_hold for queue in self._all())
 
     def wants_session(self, now: Moment) -> bool:
-        """Whether there is to be a session: for messages, or for answers to messages that were sent."""
+        """Whether a session is wanted: for messages, or for answers to messages that were sent."""
         return self.awaited_s > now.utc_s or self.has_messages
 
     @property
     def sequences(self) -> list[OutgoingSequence]:
-        """The queues that are sequences of our own."""
+        """The queues that are our own sequences."""
         return [queue for queue in self._all() if isinstance(queue, OutgoingSequence)]
 
     @property
     def count(self) -> int:
-        """How many messages may be sent by and by: in queues that are not paused, and wait for no other queue."""
+        """The number of messages that may be sent sooner or later: in queues that are not paused, and wait for no
+        other."""
         return sum(queue.count for queue in self._all() if queue.may_send)
 
     @property
@@ -207,7 +208,7 @@ class Neighbour:
 
 
 def note_of_end(session: Session) -> Note:
-    """The log line for a session that is over."""
+    """The log line for the end of a session."""
     closed = session.closed
     assert closed is not None
     facts: dict[str, str | int] = {"session": session.key, "peer": session.data.remote_address}

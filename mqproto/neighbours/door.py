@@ -1,7 +1,7 @@
 """Decides who may connect, and as whom: known queue managers at their addresses, and strangers, who share the rest.
 
-[MS-MQQB] 3.1.5.3.1 grants a session to anybody who asks. What strangers can claim here is limited for each
-host and for all of them, and never takes the place of a known queue manager.
+[MS-MQQB] 3.1.5.3.1 grants a session to anybody who asks. Here the resources of strangers are limited, for each
+host and for all together, and never taken from a known queue manager.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqproto.wire.guid import Guid, guid_text
 
 HALF_OPEN_OF_HOST: Final = 32
 HALF_OPEN: Final = 256
-"""The most connections that have not said who they are, from one host and from all: one more ends the oldest
+"""The most connections, from one host and from all, whose peer has not identified itself: one more ends the oldest
 of its host, or of the host with the most."""
 SESSIONS_OF_STRANGER_HOST: Final = 16
 SESSIONS_OF_STRANGERS: Final = 256
@@ -33,22 +33,22 @@ SESSIONS_OF_PEER: Final = 8
 LOOKED_AT_BYTES: Final = 16 * 1024
 """Once this much of a stranger's packet has come, we check whether it will be refused; then its body is not kept."""
 SEEN: Final = 1_024
-"""How many claims are remembered that were reported."""
+"""How many reported claims are remembered."""
 SEEN_MS: Final = 3_600_000
-"""How long they are remembered after they were last seen."""
+"""How long a reported claim is remembered after it was last seen."""
 
 Refuses: TypeAlias = Callable[[bytes, Remote], bool]
 """Whether a stranger's message will be refused, whatever its body is."""
 
 
 def unfinished(sessions: Iterable[Session]) -> Counter[Session]:
-    """Count the bytes kept of strangers' unfinished packets. A peer that has not proven itself is one."""
+    """Count the bytes kept of strangers' unfinished packets, by session. Any peer that is not proven is a stranger."""
     kept = {one: one.kept_bytes for one in sessions if not one.is_proven and one.closed is None}
     return Counter({one: size for one, size in kept.items() if size})
 
 
 class Door:
-    """Judges each connection by the current knowledge about it."""
+    """Judges each connection by what is known about it now."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met, sessions: Mapping[int, Session]) -> None:
         self._desk = desk
@@ -59,7 +59,7 @@ class Door:
         """When a GUID was last claimed at a host, on the uptime clock."""
 
     def enter(self, session: Session) -> Iterator[Session]:
-        """Yield the connections to close for a new one, perhaps the new one itself."""
+        """Yield the connections to close because of a new one; the new one itself may be among them."""
         crowded = self._crowded(session)
         if crowded is not None:
             crowded.close(
@@ -71,7 +71,7 @@ class Door:
             yield session
 
     def _crowded(self, new: Session) -> Session | None:
-        """Another connection that has not said who it is, and has to make room."""
+        """Another connection, whose peer has not identified itself, that has to make room; None if there is room."""
         waiting: dict[str, list[Session]] = {}
         count = 0
         for session in self._sessions.values():
@@ -101,7 +101,7 @@ class Door:
         return runs, list(self._make_room())
 
     def _make_room(self) -> Iterator[Session]:
-        """End strangers' unfinished packets until the limit is met: the largest of the host with the most first."""
+        """End strangers' unfinished packets until the limit is met, first the largest of the host with the most."""
         kept = unfinished(self._sessions.values())
         limit_bytes = self._desk.settings.strangers_unfinished_bytes
         while (total_bytes := kept.total()) > limit_bytes:
@@ -142,7 +142,7 @@ class Door:
         return self._admit_stranger(data, manager, host_group(host), now)
 
     def _limit_peer(self, data: SessionData, manager: Guid) -> str | None:
-        """Limit the sessions of a known queue manager; those that only present its GUID are not counted."""
+        """Limit the sessions of a known queue manager; sessions that only claim its GUID are not counted."""
         others = [
             session
             for session in self._sessions.values()
@@ -178,7 +178,7 @@ class Door:
         return None
 
     def _tell_claim(self, manager: Guid, host: str, group: str, now: Moment) -> None:
-        """Report once that somebody elsewhere presents the GUID of a known queue manager."""
+        """Report, once, that a peer elsewhere presents the GUID of a known queue manager."""
         seen_ms = self._claims.get((manager, group))
         if seen_ms is None or now.uptime_ms - seen_ms >= SEEN_MS:
             facts: dict[str, str | int] = {"manager": guid_text(manager), "peer": host}

@@ -1,7 +1,7 @@
 """Records the actions of each host for operators, also after it has disconnected.
 
-[MS-MQQB] says nothing about it. A host is what `host_group` makes of an address. Each queue manager at a host that has
-said who it is stands apart, because several may share an address; all before a session is open belongs to the host.
+[MS-MQQB] has no such records. `host_group` tells which addresses are one host. Each queue manager that has identified
+itself is counted separately, because several may share an address; actions before a session is open count for the host.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from mqproto.session import ConnectionStatus, Session
 from mqproto.wire.guid import NULL_GUID, Guid
 
 GONE: Final = 256
-"""How many peers without a session are remembered; the one that was here longest ago goes first."""
+"""The most peers without a session that are remembered; the one that was here longest ago goes first."""
 GONE_MS: Final = 24 * 3_600_000
-"""How long they are remembered."""
+"""How long such peers are remembered."""
 MANAGERS_OF_HOST: Final = 16
-"""How many strangers of one host stand apart; all others there count as one."""
+"""The most strangers of one host that are counted separately; all others there count as one."""
 OTHERS: Final = NULL_GUID
-"""Stands for those others: nobody who presents it gets a session."""
+"""Stands for those other strangers: no peer that presents this GUID gets a session."""
 SLOT_MS: Final = 10_000
 SLOTS: Final = 6
-"""The last minute is counted in this many slots of this length, and in the current one."""
+"""The number of slots, of SLOT_MS each, in which the last minute is counted; the current slot is extra."""
 
 NO_FAULT: Final = frozenset({"3.1.4.2", "3.1.5.8.8", "3.1.6.2", "3.1.6.3", "3.1.7.3"})
-"""Sections by which a session ends for another reason than what the peer sent, or did not send: the queue
-manager stops or has no room, there was nothing to send, no acknowledgment came, the transport broke."""
+"""Sections by which a session ends through no fault of the peer: the queue manager stops or has no room,
+there was nothing to send, no acknowledgment came, the transport broke."""
 BLOCKED: Final = "blocked by an operator"
 
 
 class Who(NamedTuple):
     """The subject of a tally.
 
-    manager: the queue manager whose GUID was presented in a session that opened; None for all else at the host.
+    manager: the queue manager whose GUID was presented in a session that opened; None for the rest of the host.
     is_proven: whether the GUID is more than a claim.
     """
 
@@ -50,10 +50,10 @@ class Figures:
     """Counts of what a host or queue manager did.
 
     opened: for a host, the connections that it opened; for a queue manager, those that became its sessions.
-    messages, size_bytes: what it sent; the latter with handshakes and acknowledgments.
-    sent, sent_bytes: what was sent to it.
-    refused: how many of its messages were not let in.
-    ended: connections that were refused, and sessions that ended for what it sent or did not send.
+    messages, size_bytes: messages and bytes that it sent; the bytes include handshakes and acknowledgments.
+    sent, sent_bytes: messages and bytes that were sent to it.
+    refused: how many of its messages were refused.
+    ended: its connections that were refused, and sessions that ended through its fault.
     """
 
     opened: int = 0
@@ -78,10 +78,10 @@ class Figures:
 class HostTally:
     """The actions of a host or queue manager since its first connection.
 
-    first_s, last_s: when it was here first, and last to within a slot; UTC. `last_ms` is on the uptime clock.
+    first_s, last_s: the times of its first and last presence, UTC, to within a slot. `last_ms` is on the uptime clock.
     sessions: the keys of its present sessions.
     moved_on: how many connections of a host became a session of a queue manager, which has a tally of its own.
-    reason: why something of it was last refused.
+    reason: why its last refused message or connection was refused.
     """
 
     def __init__(self, who: Who, now: Moment) -> None:
@@ -92,7 +92,7 @@ class HostTally:
         self.moved_on = 0
         self.reason = ""
         self._before = Figures()
-        """All counts older than the slots."""
+        """The counts from before the slots."""
         self._slots: OrderedDict[int, Figures] = OrderedDict()
         """The slots by number, the oldest first."""
 
@@ -121,7 +121,7 @@ class HostTally:
         return total
 
     def last_minute(self, now: Moment) -> Figures:
-        """Return what it did in the last minute, and in up to SLOT_MS before it."""
+        """Return the figures for the last minute, and for up to SLOT_MS before it."""
         minute = Figures()
         first = now.uptime_ms // SLOT_MS - SLOTS
         for number, figures in self._slots.items():
@@ -131,7 +131,7 @@ class HostTally:
 
 
 class Hosts:
-    """The tallies of all peers that are here, and of those that were."""
+    """The tallies of all present and past peers."""
 
     def __init__(self) -> None:
         self._tallies: dict[Who, HostTally] = {}
@@ -139,7 +139,7 @@ class Hosts:
         """The subjects without a session, the one that was here longest ago first."""
         self._by_session: dict[int, HostTally] = {}
         self._strangers: Counter[str] = Counter()
-        """How many strangers of a host stand apart, by host."""
+        """The number of strangers that are counted separately, by host."""
 
     def of(self, session: Session, now: Moment) -> Figures:
         """Return the figures for a session at the current time."""
@@ -157,7 +157,7 @@ class Hosts:
         refused: int = 0,
         reason: str = "",
     ) -> None:
-        """Count bytes that came on a session, messages among them, and how many of those were refused."""
+        """Count bytes that came on a session, the messages in them, and how many of these were refused."""
         figures = self.of(session, now)
         figures.messages += messages
         figures.size_bytes += size_bytes
@@ -166,7 +166,7 @@ class Hosts:
             self._by_session[session.key].reason = reason
 
     def ended(self, session: Session, now: Moment) -> None:
-        """A session is over."""
+        """Note the end of a session."""
         tally = self._by_session.pop(session.key, None)
         if tally is None:
             return  # No host was reached.
@@ -176,20 +176,20 @@ class Hosts:
         self._leave(tally, session.key)
 
     def turned_away(self, host: str, reason: str, now: Moment) -> None:
-        """Count a connection that came from a host, and was closed at once."""
+        """Count a connection from a host that was closed at once."""
         tally = self._tally(Who(host_group(host)), now)
         tally.at(now).opened += 1
         tally.refuse(reason, now)
         self._leave(tally)
 
     def tallies(self, now: Moment) -> list[HostTally]:
-        """Return the tallies of those that are here, or were within GONE_MS; the first to come is first."""
+        """Return the tallies of peers that are here, or were within GONE_MS, in order of their first connection."""
         while self._gone and now.uptime_ms - self._tallies[next(iter(self._gone))].last_ms >= GONE_MS:
             self._forget_one()
         return list(self._tallies.values())
 
     def _place(self, session: Session, before: HostTally | None, now: Moment) -> HostTally:
-        """Place a session that begins, or that has opened, so its queue manager is known from now on."""
+        """Find the tally of a session that begins, or that has just opened and so has a known queue manager."""
         host = host_group(session.remote_address)
         who = Who(host)
         if _has_opened(session):
@@ -231,5 +231,5 @@ class Hosts:
 
 
 def _has_opened(session: Session) -> bool:
-    """Whether a session is or was open: what it last brought may have ended it."""
+    """Whether a session is or was open; its last message may have ended it."""
     return session.data.status is ConnectionStatus.ESTABLISHED

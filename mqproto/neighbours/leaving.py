@@ -28,7 +28,7 @@ class Leaving:
         self._refusals = refusals
         self._sealing = Sealing(desk)
         self.traced: list[tuple[bytes, str]] = []
-        """The traced messages that were sent, and the hosts that they were sent to, until somebody reports them."""
+        """The traced messages that were sent, each with its host, until they are reported."""
 
     def send(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
         """Send what the window allows, queue by queue in turns."""
@@ -40,7 +40,7 @@ class Leaving:
                 self._send(entries, neighbour, session, now)
 
     def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
-        """Send the next message once none is on its way, because the neighbour refuses something."""
+        """Send the next message, if none is on its way: the neighbour refuses some message."""
         while session.room and not session.lost():
             passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
             if passes_over and trial.untried:
@@ -61,7 +61,7 @@ class Leaving:
             self._send([entry], neighbour, session, now)
 
     def _take(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> list[InFlight]:
-        """Take the next messages of a queue; those whose time is over have ended.  3.1.7.1"""
+        """Take the next messages of a queue, and end those whose time is over.  3.1.7.1"""
         entries, over = queue.take(limit, session.room_bytes, now, self._desk.writes)
         self._desk.endings += over
         return entries

@@ -1,17 +1,17 @@
-"""Undeclared queue managers that were met: which GUID is at which address.
+"""The GUIDs and addresses of undeclared queue managers that were met.
 
 [MS-MQQB] has no such table: 3.1.5.3.1 grants a session to any GUID, and 3.1.7.17 answers the one that it presents.
 Here a GUID is believed at the address where it was first met, by a call of ours or of its own. Messages that wait for
-it leave only over a session from there. Declared queue managers are not here, and nothing here changes them.
+it leave only over a session with that address. Declared queue managers are not in this table, nor affected by it.
 
-A GUID that turns up at another address belongs to one machine with two addresses, or to one that has moved, or to two
-machines, if they are copies of one image. So the earlier address is called. If the GUID is there, the second comer gets
-no session, unless an operator says that it is at both addresses: an answer would prove nothing, because anybody can
-present a GUID. If it is not there, an operator says that it has moved, or the setting `roaming` does.
+A GUID that turns up at another address belongs to a machine with two addresses, or to one that has moved, or to two
+machines made from one image. So the earlier address is called. If the GUID is there, the second comer gets no
+session, unless an operator says that it is at both addresses: an answer would prove nothing, because anybody can
+present a GUID. If it is not there, an operator or the setting `roaming` decides that it has moved.
 
-This lasts over restarts: each is a row of the store's queues, of its own kind. A host that presents many GUIDs takes
-its own places: of all that may be forgotten, those of the host with the most go first. While the disk is full, only
-what operators say is written, so no stranger uses up what was set aside for that.
+The table survives restarts: each entry is a row of the store's queues, of a special kind. A host that presents many
+GUIDs displaces only its own: of the entries that may be forgotten, those of the host with the most go first. While the
+disk is full, only operators' changes are written, so strangers do not use up the room reserved for these.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 DAY_S: Final = 86_400
 LAST_SEEN_S: Final = 3_600
-"""How much later than in the store one must be seen before that is written."""
+"""How much later than in its row a queue manager must be seen before the row is written again."""
 ASKED_INTERVALS: Final = 10
-"""The intervals of the Session Retry Connect Timer until the earlier address is called again for the same GUID."""
+"""How many intervals of the Session Retry Connect Timer pass until the earlier address is called again for a GUID."""
 ALSO: Final = 8
-"""The most further addresses that an operator may give to one."""
+"""The most additional addresses that an operator may give to a queue manager."""
 INVITED: Final = 64
-"""The most queues of ours to which one may send because we asked it for answers there."""
+"""The most queues of ours to which a queue manager may send because we asked it for answers there."""
 FREE: Final = "free"
-"""The name of a free row."""
+"""The name of a free row in the store."""
 
 
 class How(StrEnum):
@@ -50,23 +50,23 @@ class How(StrEnum):
     CALLED_US = "called us"
     WAS_CALLED = "was called"
     ADDED = "added"
-    """An operator has said where it is."""
+    """An operator has told its address."""
 
 
 @dataclass(slots=True)
 class Acquaintance:
     """A queue manager that was met, or added by an operator.
 
-    manager: its GUID; None if an operator has told about it, and it has not been called yet.
-    host: where it is called: an address, or the name that somebody has sent to.
-    address: where it was last seen; empty if it was not.
+    manager: its GUID; None if an operator has added it, and it has not been called yet.
+    host: where it is called: an address, or a name that messages were sent to.
+    address: where it was last seen; empty if it was never seen.
     first_s, last_s: when it was seen first and last, UTC.
-    name: what an operator calls it, or empty.
+    name: an operator's name for it, or empty.
     awaited_s: until when answers from it are awaited, UTC; it is called for them.
-    invited: the numbers of our queues for which we asked it for answers: it may send to them.
+    invited: the numbers of our queues to which we asked it for answers: it may send to them.
     also: further addresses that an operator has given to it.
-    other, other_s: where else its GUID has last turned up, and when; not kept over a restart, unlike the rest.
-    verdict: the outcome of a call to `address` then; empty while nobody knows.
+    other, other_s: the other address where its GUID has last turned up, and when; unlike the rest, lost at a restart.
+    verdict: the outcome of the call to `address` after that; empty while it is not known.
     """
 
     manager: Guid | None
@@ -87,12 +87,12 @@ class Acquaintance:
     written_s: int = 0
 
     def is_at(self, address: str) -> bool:
-        """Whether it was met at an address, or is there as well."""
+        """Whether it was met at an address, or is also at this address."""
         groups = map(host_group, (self.address, *self.also) if self.address else self.also)
         return host_group(address) in groups
 
     def as_row(self, *, in_use: bool = True) -> QueueRow:
-        """Return the row that the store keeps of it."""
+        """Return its row for the store."""
         manager = guid_text(self.manager) if self.manager is not None else ""
         values = (
             manager,
@@ -135,10 +135,10 @@ class Met:
         """All of them, by the number of their row."""
         self._by_manager: dict[Guid, Acquaintance] = {}
         self._by_host: dict[str, Acquaintance] = {}
-        """Those that are called at a host, by the host in lower case; one may be known by several."""
+        """The entries by the host that is called, in lower case; an entry may have several hosts."""
         self._by_name: dict[str, Acquaintance] = {}
         self.hosts_by_name: dict[str, str] = {}
-        """The hosts of those that an operator has named, by the name in lower case."""
+        """The hosts of entries that an operator has named, by the name in lower case."""
         self._free: list[int] = []
         self._news: dict[Guid, None] = {}
         self._doubts: dict[Guid, None] = {}
@@ -154,22 +154,22 @@ class Met:
         return iter(self._all.values())
 
     def get(self, manager: Guid | None) -> Acquaintance | None:
-        """The one with a GUID, unless the GUID is declared."""
+        """The entry with a GUID, unless the GUID is declared."""
         if manager is None or self._routes.declares(manager):
             return None
         return self._by_manager.get(manager)
 
     def named(self, name: str) -> Acquaintance | None:
-        """The one that an operator calls this, in upper or lower case."""
+        """The entry with an operator's name, in upper or lower case."""
         return self._by_name.get(name.casefold())
 
     def hop_to(self, manager: Guid) -> tuple[NextHop, ...]:
-        """The way to a queue manager that was met; empty for others."""
+        """The next hops to a queue manager that was met; empty for others."""
         found = self.get(manager)
         return () if found is None else (NextHop(manager, found.host, learnt=True),)
 
     def may_call(self, manager: Guid | None) -> bool:
-        """Whether the node may call one: it called it before, or an operator allowed it."""
+        """Whether the node may call a queue manager: it has called it before, or an operator allows it."""
         found = self.get(manager)
         return found is not None and (found.how is not How.CALLED_US or self._routes.may_call(found.host))
 
@@ -193,7 +193,7 @@ class Met:
         Args:
             host: the host that we called, or that it called from.
             address: the address of that host.
-            called: whether we called it by a name that somebody has sent to.
+            called: whether we called it by a name that messages were sent to.
         """
         if self._routes.declares(manager):
             return False
@@ -235,10 +235,10 @@ class Met:
         return True
 
     def _is_also(self, found: Acquaintance, host: str) -> bool:
-        """One that was met was called at a host, and was there. Return whether that is news to the store.
+        """Note that a known entry has answered at a host. Return whether that is news to the store.
 
-        What was asked of the queue manager at that host was asked of it. The name that an operator gave to
-        that queue manager becomes its own, unless it has one.
+        If the host has an entry without a GUID, both are the same queue manager: the known entry takes over the
+        expected answers and, if it has no name, the name that an operator gave.
         """
         unseen = self._unseen_at(host)
         if unseen is None or unseen is found:
@@ -255,7 +255,7 @@ class Met:
         return True
 
     def _unseen_at(self, host: str) -> Acquaintance | None:
-        """The one at a host whose GUID was not known, and that has now been called."""
+        """The entry at a host whose GUID was unknown until it was called now."""
         found = self._by_host.get(host.casefold())
         return found if found is not None and found.manager is None else None
 
@@ -270,14 +270,14 @@ class Met:
             self._doubts[found.manager] = None
 
     def take_doubts(self) -> list[Acquaintance]:
-        """Return those to call where they were met, to check whether they are still there."""
+        """Return the queue managers to call at their earlier address, to check whether they are still there."""
         if not self._doubts:
             return []
         doubts, self._doubts = self._doubts, {}
         return [self._by_manager[manager] for manager in doubts if manager in self._by_manager]
 
     def answered(self, manager: Guid) -> None:
-        """It answers at the earlier address as well."""
+        """Note that a queue manager answers at its earlier address as well."""
         found = self._by_manager.get(manager)
         if found is not None and found.other:
             found.verdict = (
@@ -288,7 +288,7 @@ class Met:
             self._note("guid-at-two-addresses", found)
 
     def unanswered(self, manager: Guid, reason: str) -> None:
-        """It no longer answers at the earlier address."""
+        """Note that a queue manager no longer answers at its earlier address."""
         found = self._by_manager.get(manager)
         if found is None or not found.other:
             return
@@ -326,11 +326,11 @@ class Met:
     def expect_answers(
         self, manager: Guid | None, host: str, until_s: int, queues: Collection[int], now: Moment
     ) -> None:
-        """Expect answers, until then, to messages that were sent to one.
+        """Expect answers, until `until_s`, to messages that were sent to a queue manager.
 
         Args:
             manager: its GUID; None for the queue manager at the host.
-            queues: the numbers of those of our queues to which answers were asked for.
+            queues: the numbers of our queues to which answers were asked for.
         """
         found = self._by_host.get(host.casefold()) if manager is None else self.get(manager)
         if found is None:
@@ -343,7 +343,7 @@ class Met:
             self._write(found)
 
     def has_invited(self, manager: Guid, queue: int) -> bool:
-        """Whether one was asked to send answers to the queue of ours with this number."""
+        """Whether we asked a queue manager to send answers to the queue of ours with this number."""
         found = self.get(manager)
         return found is not None and queue in found.invited
 
@@ -353,7 +353,7 @@ class Met:
         """Add a queue manager with an operator's address and name.
 
         Raises:
-            UsageError: the name is taken, the GUID is declared, or there are too many.
+            UsageError: the name is taken, the GUID is declared, or there are too many entries.
         """
         taken = self.named(name)
         known = self.get(manager)
@@ -381,10 +381,10 @@ class Met:
         return known
 
     def is_also(self, name: str, addresses: Collection[str]) -> Acquaintance:
-        """Give one, by its name or its GUID, these addresses as well.
+        """Give a peer, by its name or its GUID, these additional addresses.
 
         Raises:
-            UsageError: there is no such peer, or it has too many.
+            UsageError: there is no such peer, or it has too many addresses.
         """
         found = self.meant(name)
         also = tuple(dict.fromkeys((*found.also, *addresses)))
@@ -397,7 +397,7 @@ class Met:
         return found
 
     def remove(self, name: str) -> Acquaintance:
-        """Forget one, by its name or its GUID.
+        """Forget a peer, by its name or its GUID.
 
         Raises:
             UsageError: there is no such peer.
@@ -407,10 +407,10 @@ class Met:
         return found
 
     def move(self, name: str) -> Acquaintance:
-        """Move one to where its GUID has last turned up.
+        """Move a peer to the address at which its GUID has last turned up.
 
         Raises:
-            UsageError: there is no such peer, or it has turned up nowhere else.
+            UsageError: there is no such peer, or its GUID has not turned up elsewhere.
         """
         found = self.meant(name)
         if not found.other:
@@ -420,7 +420,7 @@ class Met:
         return found
 
     def meant(self, text: str) -> Acquaintance:
-        """Return the one that an operator means by a name or a GUID.
+        """Return the peer that an operator means by a name or a GUID.
 
         Raises:
             UsageError: there is no such peer.
@@ -441,7 +441,7 @@ class Met:
     # Room
 
     def _take_in(self, found: Acquaintance, now: Moment) -> bool:
-        """Remember one more, if there is room for it. Return whether there is."""
+        """Remember one more queue manager, if there is room for it. Return whether there is."""
         if not self._make_room(now):
             return False
         found.row = self._free.pop() if self._free else self._next_number()
@@ -449,7 +449,7 @@ class Met:
         return True
 
     def _make_room(self, now: Moment) -> bool:
-        """Make room to remember one more. Return whether there is room."""
+        """Make room to remember one more queue manager. Return whether there is room."""
         self._forget_old(now)
         if len(self._all) < self._desk.settings.peers_remembered:
             return True
@@ -464,7 +464,7 @@ class Met:
         return True
 
     def _current(self, manager: Guid, now: Moment) -> Acquaintance | None:
-        """The one with a GUID, unless its time is over, or the GUID is declared."""
+        """The entry with a GUID, unless its time is over or the GUID is declared."""
         found = self.get(manager)
         if found is None or not self._is_old(found, now):
             return found

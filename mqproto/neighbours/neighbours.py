@@ -1,11 +1,11 @@
-"""The neighbours of a queue manager: a session with each when there is something to send, and what to send on it.
+"""The neighbours of a queue manager: opens a session with each when there are messages, and sends them on it.
 
 [MS-MQQB] 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.1
 
 A way may have several next hops. They are tried in order of preference: when a session is not available or is
-lost, the next hop follows at once, and after the last the Session Retry Connect Timer runs before all begins
-again. While a later one serves, the earlier ones are tried each time that the timer is due. Once one of them
-has a session, and everything that was sent over the later one is answered for, the queues change over to it.
+lost, the next hop follows at once; after the last one the Session Retry Connect Timer runs before the first is
+tried again. While a later next hop is in use, the earlier ones are tried each time that the timer is due. Once one
+of them has a session, and all messages sent over the later one are answered, the queues change over to it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ POSITION: Final = attrgetter("position")
 
 POSITIVE: Final = UserHeader.journal_positive.mask
 JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
-"""Bits of UserHeader.Flags: with the first alone, a message is journaled when a neighbour has it.  3.1.5.5.4"""
+"""Bits of UserHeader.Flags: with only the first set, a message is journaled when a neighbour has it.  3.1.5.5.4"""
 
 
 class Neighbours:
-    """The neighbours, and which session serves each."""
+    """The neighbours, and the session that each of them uses."""
 
     def __init__(self, desk: Desk, transports: SessionTransports, met: Met) -> None:
         self.met = met
@@ -54,9 +54,9 @@ class Neighbours:
         self._by_manager: dict[Guid | None, list[Neighbour]] = {}
         """The neighbours, by the queue manager of one of their next hops."""
         self._reached: dict[str, Guid] = {}
-        """By a host that only direct format names know, the queue manager that was there when we last called."""
+        """The queue manager that answered our last call, by its host, for hosts known only from direct format names."""
         self._asking: dict[int, Guid] = {}
-        """By session, the queue manager that it is to find, which may no longer be where it was met."""
+        """By session, the queue manager that it looks for, which may no longer be where it was met."""
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
         self._awake: dict[Neighbour, None] = {}
@@ -67,7 +67,7 @@ class Neighbours:
     # Queues and their way
 
     def attach(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
-        """Lead a queue's way over one of these next hops, the first if it can be reached."""
+        """Lead a queue's way over one of these next hops: the first of them that can be reached."""
         neighbour = self._over(hops)
         neighbour.add(queue)
         self._by_queue[queue.queue] = neighbour
@@ -75,7 +75,7 @@ class Neighbours:
             self.wake(queue)
 
     def detach(self, queue: OutgoingQueue) -> None:
-        """Take an empty queue off its way; it is for another destination from now on."""
+        """Take an empty queue off its way; it gets another destination."""
         neighbour = self._by_queue.pop(queue.queue, None)
         if neighbour is None:
             return
@@ -83,7 +83,7 @@ class Neighbours:
         self._drop_unused(neighbour)
 
     def _drop_unused(self, neighbour: Neighbour) -> None:
-        """Drop a neighbour that was met, and that nothing is for any more."""
+        """Drop a neighbour that was met, if no queue uses it any more."""
         if neighbour.is_unused and neighbour.session is None and neighbour.hop.learnt:
             self._by_hops.pop(neighbour.hops, None)
             self._by_manager.pop(neighbour.hop.manager, None)
@@ -99,7 +99,7 @@ class Neighbours:
         return neighbour
 
     def moved(self, manager: Guid) -> None:
-        """A queue manager that was met has moved, may be called now, or was forgotten."""
+        """Note that a queue manager that was met has moved, may be called now, or was forgotten."""
         hops = self.met.hop_to(manager)
         for neighbour in self._by_manager.get(manager, ()):
             if neighbour.hop.learnt and neighbour.hops != hops:
@@ -118,17 +118,17 @@ class Neighbours:
                 self._transports.touch(session)
 
     def reached(self, host: str) -> Guid | None:
-        """The queue manager that was at a host of direct format names when it was called last."""
+        """The queue manager that answered our last call to a host of direct format names."""
         return self._reached.get(host.lower())
 
     def await_answers(self, hops: tuple[NextHop, ...], until_s: int) -> None:
-        """Messages sent this way may be answered until then: call it again for that."""
+        """Note that messages sent this way may be answered until `until_s`: call the neighbour for the answers."""
         neighbour = self._over(hops)
         neighbour.awaited_s = max(neighbour.awaited_s, until_s)
         self._awake[neighbour] = None
 
     def wake(self, queue: OutgoingQueue) -> None:
-        """A queue has something to send, or to read."""
+        """Note that a queue has messages to send or to read."""
         neighbour = self._by_queue.get(queue.queue)
         if neighbour is not None:
             neighbour.wake(queue)
@@ -140,7 +140,7 @@ class Neighbours:
 
     @property
     def has_suspects(self) -> bool:
-        """Whether some neighbour gets messages one at a time, in any order, to find one that it refuses."""
+        """Whether any neighbour gets messages one at a time, out of order, to find a message that it refuses."""
         trials = (neighbour.trial for neighbour in self._by_hops.values())
         return any(trial is not None and trial.one_at_a_time for trial in trials)
 
@@ -164,7 +164,7 @@ class Neighbours:
         return found
 
     def give_up(self, now: Moment) -> Iterator[InFlight]:
-        """Yield sent messages that are over and end unanswered, as their queues decide."""
+        """Yield sent messages whose time is over and that end unanswered, as their queues decide."""
         for session in self._transports.sessions.values():
             for queue, entries in groupby(session.lost(), ORIGIN):
                 assert isinstance(queue, OutgoingQueue)
@@ -184,7 +184,7 @@ class Neighbours:
             self._forget(session, now)
 
     def _forget(self, session: Session, now: Moment) -> None:
-        """A session is over: messages that nobody answered for are next again, on another one.  3.1.5.9"""
+        """Handle the end of a session: its unanswered messages are sent next, on another session.  3.1.5.9"""
         assert session.closed is not None
         del self._transports.sessions[session.key]
         self._transports.touched.pop(session, None)
@@ -223,7 +223,7 @@ class Neighbours:
         self._drop_unused(neighbour)
 
     def _return(self, entries: list[InFlight]) -> None:
-        """Put messages back into their queues, where they are next."""
+        """Put messages back into their queues, to be sent next."""
         by_queue: dict[OutgoingQueue, list[InFlight]] = {}
         for entry in entries:
             by_queue.setdefault(queue_of(entry), []).append(entry)
@@ -232,7 +232,7 @@ class Neighbours:
             self.wake(queue)
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
-        """There is no session: try the next hop at once, and the first one again after a while.  3.1.5.9, 3.1.6.1"""
+        """Without a session: try the following next hop at once, or the first again after a while.  3.1.5.9, 3.1.6.1"""
         self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
             self._serve(neighbour, neighbour.better, neighbour.better_index, now)
@@ -278,7 +278,7 @@ class Neighbours:
         return reads, sends, closes
 
     def _complete(self, session: Session) -> None:
-        """Remove the messages that the neighbour has answered for from their queues."""
+        """Remove the messages that the neighbour has acknowledged from their queues."""
         completed = session.take_completed()
         self._desk.waypoints.session_acknowledged(completed, session)
         neighbour = self._by_session.get(session.key)
@@ -306,7 +306,7 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
-        """Use a session that the neighbour opened, if ours is worse or none; with a later hop, if messages wait."""
+        """Use a session that a neighbour opened, if we have none or a worse one; a later hop's if messages wait."""
         for neighbour in self._by_manager.get(session.remote_qm, ()):
             index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
             if index is not None and (not index or neighbour.wants_session(now)):
@@ -315,7 +315,7 @@ class Neighbours:
         return None
 
     def _use(self, neighbour: Neighbour, session: Session, index: int, address: str, now: Moment) -> None:
-        """Have a session with a next hop, open or being opened, serve a neighbour's queues."""
+        """Let a neighbour's queues use a session with a next hop, open or being opened."""
         self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         self._by_session[session.key] = neighbour
         neighbour.history.begin(session, address, now)
@@ -326,7 +326,7 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _serve(self, neighbour: Neighbour, session: Session, index: int, now: Moment) -> None:
-        """Have this session, open or not yet, serve a neighbour's queues from now on."""
+        """Let a neighbour's queues use this session, open or not yet, from now on."""
         neighbour.session, neighbour.index, neighbour.better = session, index, None
         neighbour.connected = False
         if session.is_open:
@@ -345,7 +345,7 @@ class Neighbours:
             self._start_retry_timer(neighbour, now)
 
     def _change_over(self, neighbour: Neighbour, better: Session, now: Moment) -> None:
-        """A preferred next hop answers again. The session with the other one stays until it is idle."""
+        """Change over to a preferred next hop that answers again. The other session stays until it is idle."""
         assert neighbour.session is not None
         del self._by_session[neighbour.session.key]
         neighbour.history.end(neighbour.session, "a next hop that is preferred answers again")
@@ -374,7 +374,7 @@ class Neighbours:
     def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
         """Open a session with a next hop, or use an existing one.  3.1.5.2
 
-        A next hop that was met and may not be called is waited for.
+        If the next hop was met and may not be called, wait for its call.
         """
         if self._stopped:
             return
@@ -386,7 +386,7 @@ class Neighbours:
             self._use(neighbour, session, index, str(hop), now)
 
     def _free_session(self, hop: NextHop) -> Session | None:
-        """A session with a next hop that serves no queues: it is open, or we had begun to open it."""
+        """A session with a next hop that no queues use: it is open, or we had begun to open it."""
         for session in self._transports.sessions.values():
             is_theirs = session.is_met if hop.learnt else session.is_proven
             is_called = not session.is_accepted and session.remote_address == hop.host
@@ -396,7 +396,7 @@ class Neighbours:
         return None
 
     def may_call(self, hop: NextHop) -> bool:
-        """Whether a next hop may be called. One that was met and has never been called is waited for."""
+        """Whether a next hop may be called. If it was met and has never been called, we wait for its call."""
         return not hop.learnt or self.met.may_call(hop.manager)
 
     def may_have_session(self, neighbour: Neighbour) -> bool:
@@ -411,7 +411,7 @@ class Neighbours:
             self._asking[session.key] = one.manager
 
     def _call_better(self, neighbour: Neighbour, index: int, now: Moment) -> None:
-        """While a later next hop serves: try an earlier one, or wait if all have been tried.  3.1.2.3"""
+        """While a later next hop is in use: try an earlier one, or wait if all have been tried.  3.1.2.3"""
         if index < neighbour.index:
             self._call(neighbour, index, now)
         else:
@@ -427,14 +427,14 @@ class Neighbours:
             self._call_better(neighbour, 0, now)
 
     def hold(self, queue: OutgoingQueue) -> None:
-        """A queue is paused: tell the neighbour, with a window of one.  3.1.7.13"""
+        """Tell a neighbour, with a window of one, that a queue is paused.  3.1.7.13"""
         neighbour = self._by_queue.get(queue.queue)
         if neighbour is not None and neighbour.session is not None and neighbour.session.is_open:
             neighbour.session.pause()
             self._transports.touch(neighbour.session)
 
     def close_all(self, reason: str) -> None:
-        """Close all sessions: the queue manager stops.  3.1.4.2"""
+        """Close all sessions because the queue manager stops.  3.1.4.2"""
         self._stopped = True
         for session in list(self._transports.sessions.values()):
             self._transports.acknowledge(session)

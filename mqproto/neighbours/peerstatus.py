@@ -24,9 +24,9 @@ FLOOD_SESSIONS: Final = 100
 FLOOD_MESSAGES: Final = 6_000
 FLOOD_BYTES: Final = 64 * 2**20
 FLOOD_REFUSALS: Final = 100
-"""How much a host may open, send, and be refused in a minute before that is called a flood."""
+"""A host counts as flooding from these connections, messages, bytes and refusals in a minute."""
 FLOODS_SHOWN: Final = 4
-"""The most hosts that are named, those that do the most."""
+"""The most flooding hosts that are named: those that do the most."""
 
 
 UNACKNOWLEDGED: Final = attrgetter("unacknowledged_count")
@@ -37,12 +37,12 @@ class Kind(StrEnum):
 
     NEIGHBOUR = "neighbour"
     CLAIMS = "claims"
-    """It presents the GUID of a known queue manager, and is not believed."""
+    """The peer presents the GUID of a known queue manager, and is not believed."""
     STRANGER = "stranger"
     OTHERS = "others"
-    """The strangers of a host that has many of them, together."""
+    """The remaining strangers of a host that has many, together."""
     UNKNOWN = "unknown"
-    """What a host did before it said who it is."""
+    """The actions at a host before a queue manager identified itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class PeerStatus:
     manager: the GUID that it presents; empty if it has not said, or if it is several.
     tls: whether a certificate has proven the GUID.
     sessions, half_open: its present sessions: open ones, and those not open yet.
-    first_s, last_s: when it was here first, and last to within 10 seconds; UTC.
+    first_s, last_s: the times of its first and last presence, UTC, the last to within 10 seconds.
     opened, messages, size_bytes, sent, sent_bytes, refused, ended: `Figures`.
     reason: why its last refused connection or message was refused; empty if none was.
-    sequences, held_bytes: its incoming sequences, and what they hold behind a gap.
+    sequences, held_bytes: its incoming sequences, and the bytes that they hold behind gaps.
     acknowledgments: how many messages wait to be sent to its order queue.
     blocked: whether it gets no answer.
     acknowledged_s, round_trip_s: as in `SessionStatus`, the longest of its sessions; the caller fills this in.
@@ -90,13 +90,13 @@ class SessionStatus:
     """An open session.
 
     host: the neighbour's address; manager: the GUID that it presents.
-    window: how many messages may be sent to it before it acknowledges some; 1 while it pauses.
-    unacknowledged: how many messages are.
-    key: its number, as in logs.
-    acknowledged_s: how long the neighbour takes to acknowledge a message, with the way and its disk,
-        smoothed; None if it has acknowledged none.
-    round_trip_s: how long TCP takes there and back, without the neighbour's own work, as the system measures
-        it; None if the system does not tell. The caller fills this in.
+    window: how many messages may be unacknowledged at a time; 1 while the neighbour pauses.
+    unacknowledged: the number of unacknowledged messages.
+    key: the session's number, as in logs.
+    acknowledged_s: the smoothed time until the neighbour acknowledges a message, with the network and its
+        disk; None if it has acknowledged none.
+    round_trip_s: TCP's round-trip time, without the neighbour's own work, as the system measures it; None if
+        the system does not tell. The caller fills this in.
     """
 
     host: str
@@ -113,11 +113,11 @@ class MetStatus:
     """An undeclared queue manager that was met, or added by an operator.
 
     manager: its GUID; empty if that is not known yet.
-    name: what an operator calls it, or empty.
-    host: where it is called; address: where it was last seen, empty if it was not.
+    name: an operator's name for it, or empty.
+    host: where it is called; address: where it was last seen, empty if it was never seen.
     how: it called us, was called, or was added by an operator.
     first_s, last_s: when it was seen first and last, UTC.
-    other, other_s: where else its GUID has turned up, and when last; verdict: the outcome of a call to `address` then.
+    other, other_s, verdict: the other address where its GUID last turned up, when, and how `address` answered then.
     is_called: whether it may be called.
     awaited_s: until when it is called for answers to messages, UTC; 0 if it is not.
     """
@@ -176,7 +176,7 @@ def describe_met(met: Met, one: Acquaintance) -> MetStatus:
 class FloodStatus:
     """A host that did far more than others in the last minute, or was mostly refused.
 
-    opened, messages, size_bytes, refused: what it did then; `refused` counts connections and messages.
+    opened, messages, size_bytes, refused: its counts for that minute; `refused` has connections and messages.
     managers: the GUIDs of the queue managers that are declared there, and would be blocked as well.
     """
 
@@ -244,9 +244,9 @@ def floods(tallies: Iterable[HostTally], peers: Mapping[Guid, Peer], now: Moment
     """Return the hosts that flood this node, the busiest first. Traffic of neighbours under their own identity does not
     count.
 
-    A host is named if it opens more connections than all others together, and at least FLOOD_SESSIONS; or
-    sends that many more messages or bytes than all other strangers; or if at least FLOOD_REFUSALS of its
-    connections and messages were refused, and these are most of them.
+    A host floods if it opens more connections than all others together, and at least FLOOD_SESSIONS; or if it
+    likewise sends more messages or bytes than all other strangers; or if at least FLOOD_REFUSALS of its
+    connections and messages were refused, and these are the majority.
     """
     by_host: dict[str, Figures] = {}
     for tally in tallies:

@@ -1,8 +1,8 @@
-"""Asks over UDP, before a transport is opened, whether the acceptor is there and would have us.  [MS-MQQB] 3.1.5.2.2
+"""Asks over UDP, before a transport is opened, whether the acceptor is there and accepts us.  [MS-MQQB] 3.1.5.2.2
 
 Nothing in a Ping says whether it is a request or a response, so the port does: a Ping that comes to the ping
 port of a queue manager is a request, and requests leave from another port, to which only responses come. A
-shell that mixed up the two would answer answers.
+shell that mixed up the two ports would answer responses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from mqproto.wire.layouts.ping import Ping, ping_packet
 
 PING_RESPONSE_MS: Final = 1_000
-"""Duration of the Ping Response Timer, always.  [MS-MQQB] 3.1.2.9"""
+"""The fixed duration of the Ping Response Timer.  [MS-MQQB] 3.1.2.9"""
 
 
 class _Asked(NamedTuple):
-    """A request that waits for its response, and what is opened when that is good."""
+    """A request that waits for its response, and the transport to open after a good response."""
 
     cookie: int
     request: SendPing
@@ -48,9 +48,9 @@ class Pings:
         self._requests: list[SendPing] = []
 
     def ask(self, connect: OpenTransport, address: tuple[str, int], now: Moment) -> None:
-        """Send a request, and open the transport only if the response is good.  [MS-MQQB] 3.1.7.6
+        """Send a request, and open the transport only after a good response.  [MS-MQQB] 3.1.7.6
 
-        The request's RC bit is clear: our EstablishConnection packets call this a server-class system as well.
+        The request's RC bit is clear, for a server-class system, as in our EstablishConnection packets.
         """
         self._cookie = (self._cookie + 1) % 2**32
         datagram = ping_packet.encode(Ping(cookie=self._cookie, qm_guid=self._desk.identity))
@@ -62,7 +62,7 @@ class Pings:
     def answered(self, session: Session, datagram: bytes) -> OpenTransport | None:
         """The transport to open if this is the response that the session waits for, and it is good.
 
-        A response that refuses closes the session; anything that does not respond to its request changes nothing.
+        A response that refuses closes the session; a datagram that is no response to the request is ignored.
         [MS-MQQB] 3.1.7.8, 3.1.7.9
         """
         asked = self._waiting.get(session.key)
@@ -94,7 +94,7 @@ class Pings:
         )
 
     def forget(self, session: int) -> None:
-        """The session waits for no response, or no longer does."""
+        """Forget the request of a session, if there is one."""
         self._waiting.pop(session, None)
         self._desk.timers.stop(Timer.PING_RESPONSE, session)
 
@@ -107,7 +107,7 @@ class Pings:
 def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | None:
     """The response to a datagram that came to our ping port; None if it is not a Ping.  [MS-MQQB] 3.1.7.7
 
-    It is as long as the request, so nobody is flooded by forging another's address.
+    The response is as long as the request, so a forged sender's address cannot amplify a flood.
 
     Args:
         accepting: whether we would accept a session from anybody now. A neighbour that has our GUID or none is refused

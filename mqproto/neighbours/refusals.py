@@ -26,9 +26,9 @@ class Refusals:
         self._desk = desk
 
     def ended(self, neighbour: Neighbour, session: Session) -> list[InFlight]:
-        """Take the end of a neighbour's session. Return its messages that have to be sent again next.
+        """Take the end of a neighbour's session. Return the messages that must be sent again next.
 
-        Messages that the neighbour had acknowledged, and had not saved, it did not refuse.
+        The neighbour did not refuse messages that it had acknowledged, even if it had not saved them.
         """
         lost, unacknowledged = session.lost(), session.unacknowledged()
         if not lost:
@@ -52,7 +52,7 @@ class Refusals:
         return [*taken, *back]
 
     def answered(self, neighbour: Neighbour, completed: list[InFlight]) -> None:
-        """A neighbour has taken these messages."""
+        """Note that a neighbour has accepted these messages."""
         trial = neighbour.trial
         if trial is None or not completed:
             return
@@ -61,9 +61,9 @@ class Refusals:
             neighbour.trial = None
 
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
-        """The message, of those held back, that goes now, alone; None if none may go.
+        """Return the message held back that is sent alone now; None if none may be sent.
 
-        last: whether nothing else can go now. Messages that were sent before and come again still go first.
+        last: whether no other message can go now. Messages that are sent again still go first.
         """
         trial = neighbour.trial
         assert trial is not None
@@ -87,7 +87,7 @@ class Refusals:
         return not suspect.overtaken[neighbour.index] and neighbour.count > len(trial.suspects)
 
     def pass_over(self, neighbour: Neighbour, entries: list[InFlight]) -> None:
-        """Hold these back with the suspects, unsent."""
+        """Hold unsent messages back, together with the suspects."""
         assert neighbour.trial is not None
         neighbour.trial.pass_over(entries)
         for entry in entries:
@@ -101,11 +101,11 @@ class Refusals:
             self._desk.notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 
     def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
-        """End a message's way here, whether or not the neighbour has it: nobody but the neighbour could tell.
+        """End a refused message here, although the neighbour may have it: nobody but the neighbour could tell.
 
-        A message of our own in a sequence is in doubt, because a copy may have gone another way. The sender
-        of another's transactional message gets the FinalAck of a message that ended on its way. For that
-        class alone it believes others than the destination, as long as the destination has not said more.
+        Our own transactional message is in doubt, because a copy may have gone another way. The sender of
+        another's transactional message gets the FinalAck of a message that ended on its way. Only for that
+        class does it believe queue managers other than the destination, until the destination says more.
         """
         entry = suspect.entry
         queue = queue_of(entry)

@@ -1,7 +1,7 @@
 """Encrypts our own messages as they leave, and not before.  [MS-MQQB] 3.1.7.1.5
 
-They stay in clear in the store: a message that is sent again is encrypted again, with the key of that time. The name of
-a dead-letter queue, which is behind a kept message, is cut off as well: no session carries it.
+Messages stay in clear in the store: a message that is sent again is encrypted again, with the key of that time. The
+name of a dead-letter queue behind a kept message is also cut off here: no session carries it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Sealing:
         self._desk = desk
 
     def sealed(self, entries: list[InFlight], neighbour: Neighbour, now: Moment) -> list[InFlight]:
-        """Return the entries that may be sent, in the form in which they leave. The others have ended."""
+        """Return the entries that may be sent, in the form in which they leave. The other messages end here."""
         if not any(map(may_leave_changed, map(PACKET, entries))):
             return entries
         sent: list[InFlight] = []
@@ -48,7 +48,7 @@ class Sealing:
         return sent
 
     def _seal(self, entry: InFlight, neighbour: Neighbour, now: Moment) -> bool:
-        """Encrypt a message, if it is to be encrypted. Return whether it may be sent."""
+        """Encrypt a message, if its application asks for it. Return whether it may be sent."""
         if not may_leave_changed(entry.packet):
             return True
         packet = entry.packet

@@ -1,4 +1,4 @@
-"""The transports to others, and the session on each.  [MS-MQQB] 3.1.5.2, 3.1.5.10, 3.1.7.6, 3.1.7.7, 3.1.7.8"""
+"""The transports to other hosts, and the session on each.  [MS-MQQB] 3.1.5.2, 3.1.5.10, 3.1.7.6, 3.1.7.7, 3.1.7.8"""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mqproto.wire.guid import Guid
 
 
 class SessionTransports:
-    """All transports, by their numbers: how they begin, and what comes in."""
+    """All transports, by their numbers: opens and accepts them, and takes their bytes."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met) -> None:
         self._desk = desk
         self.sessions: dict[int, Session] = {}
         self.touched: dict[Session, None] = {}
-        """The sessions to which something has happened in this turn."""
+        """The sessions with events in this turn."""
         self.door = Door(desk, routes, met, self.sessions)
         self.hosts = Hosts()
         self.pings = Pings(desk)
@@ -35,10 +35,10 @@ class SessionTransports:
         self.new_session = self._new_session
         self.receive = Session.receive
         self.acknowledge = Session.acknowledge
-        """Three seams, how sessions begin, take bytes, and acknowledge: see manager/parts.py."""
+        """Three functions that tests may replace, for opening, receiving and acknowledging: see manager/parts.py."""
 
     def connected(self, *, proven: bool = True) -> set[Guid]:
-        """The queue managers that have an open session with us: the known ones, or the strangers."""
+        """The queue managers that have an open session with us: known ones if `proven`, else strangers."""
         return {
             session.remote_qm
             for session in self.sessions.values()
@@ -46,7 +46,7 @@ class SessionTransports:
         }
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
-        """Somebody has opened a transport to us.  3.1.5.10"""
+        """Note that a peer has opened a transport to us.  3.1.5.10"""
         session = self.new_session(
             initiator=False, remote_qm=None, host=host, direct=False, certified=certified
         )
@@ -67,14 +67,14 @@ class SessionTransports:
             self.touched[session] = None
 
     def pinged(self, datagram: bytes) -> bytes | None:
-        """Return the answer to a Ping, which asks whether we accept a session, or None.  2.1.2, 3.1.7.7"""
+        """Return the answer to a datagram, which may be a Ping that asks for a session, or None.  2.1.2, 3.1.7.7"""
         if not self._desk.settings.answer_pings:
             return None
         accepting = len(self.sessions) < self._desk.settings.maximum_sessions
         return answer_ping(datagram, self._desk.identity, accepting=accepting)
 
     def ping_answered(self, key: int, datagram: bytes) -> bool:
-        """Take a datagram from where we sent a Ping. Return whether it decided anything.  3.1.7.8"""
+        """Take a datagram from an address that we pinged. Return whether it decided anything.  3.1.7.8"""
         session = self.sessions.get(key)
         if session is None:
             return False
@@ -85,7 +85,7 @@ class SessionTransports:
         return connect is not None or session.closed is not None
 
     def hear(self, session: Session, data: Data, now: Moment, refuses: Refuses) -> list[Run]:
-        """Take bytes. Return the complete messages. Not all of what a stranger has begun is kept."""
+        """Take bytes, and return the complete messages. A stranger's incomplete packet is not always kept whole."""
         if session.is_proven:
             return self.receive(session, data, now)
         runs, ended = self.door.hear(session, partial(self.receive, session, data, now), refuses)
@@ -93,7 +93,7 @@ class SessionTransports:
         return runs
 
     def touch(self, session: Session) -> None:
-        """Have a session looked at in this turn, because something happened to it."""
+        """Mark a session, because something happened to it that this turn must handle."""
         self.touched[session] = None
 
     def _new_session(
@@ -141,7 +141,7 @@ class SessionTransports:
         return connects
 
     def expired(self, timer: Timer, key: int, now: Moment) -> None:
-        """A session's timer is due."""
+        """Handle a session's timer that is due."""
         session = self.sessions.get(key)
         if session is not None:
             if timer is Timer.PING_RESPONSE:
@@ -151,7 +151,7 @@ class SessionTransports:
             self.touched[session] = None
 
     def turn_out(self, is_blocked: Callable[[str], bool]) -> int:
-        """End the sessions from hosts that are blocked now. Return their number."""
+        """End the sessions from hosts that are now blocked. Return their number."""
         found = [one for one in self.sessions.values() if one.is_accepted and is_blocked(one.remote_address)]
         for session in found:
             session.close("3.1.5.10", BLOCKED)
