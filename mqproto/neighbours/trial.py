@@ -1,4 +1,4 @@
-"""Finds the message that a neighbour refuses.  [MS-MQQB] 3.1.5.1.3, 3.1.5.8.8
+"""Finds a message that a neighbour refuses.  [MS-MQQB] 3.1.5.1.3, 3.1.5.8.8
 
 The wire has no refusal: a queue manager that cannot read a packet closes the session, and so does one that is full. So
 the message is found by trial, and the messages behind it go on.
@@ -12,20 +12,20 @@ the message is found by trial, and the messages behind it go on.
     a suspect: it goes again, alone, and no other goes ── it passes ──► it is none
         │ refused three times
         ▼
-    it is held back, and others pass, first those that were out with it. Once the neighbour has taken one that asks no
-    less of it, kept on disk if the suspect is, as large, of the same sequence, and new to it, the suspect goes again,
+    it is held back, and others pass, first those that were out with it. Once the neighbour has taken one that is no
+    less demanding (kept on disk if the suspect is, as large, of the same sequence, and new), the suspect goes again,
     alone
         │ refused once more, another taken once more, and refused again
         ▼
-    it is the one, and is set aside
+    it is the refused message, and is set aside
 
-A neighbour that refuses another as well is full or broken: nothing is set aside, and all begins again. Each time, a
-suspect then goes alone twice as often before others pass it, so messages that a full neighbour makes room for are
-seldom overtaken; and one message more is passed over with it, as several bad ones may stand side by side. Once one is
+A neighbour that also refuses another message is full or broken: no message is set aside, and the trial begins again.
+Each time, a suspect goes alone twice as often before others pass it, so a full neighbour that makes room seldom gets
+messages out of order. One more message is also passed over with it, because bad messages may be adjacent. Once one is
 found, the next search begins as the first did. A message that one next hop refuses is not suspected at another.
 
-Messages that were out go before others, because new messages of a higher priority may come again and again. If these
-used up a trial, it would never come to the message behind them.
+Messages that were out go before others, because new messages of a higher priority may keep coming. If these used up a
+trial, it would never reach the message behind them.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from mqproto.wire.glance import head_of, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid
 
 CLOSINGS: Final = 3
-"""A trial begins after this many sessions that ended with the same message unanswered."""
+"""A trial begins after this many sessions have ended with the same message unanswered."""
 CLOSINGS_OF: Final = 1_024
-"""The most messages with such a count that are not on their way; if few go at a time, others go next."""
+"""The most messages for which ended sessions are counted while they are not on their way."""
 REFUSALS: Final = 3
-"""How often a suspect is refused alone before others pass it, at first."""
+"""The refusals of a suspect that is sent alone before others pass it, at first."""
 PROOFS: Final = 2
-"""How often others are taken after a suspect was refused. If it is then refused again, it is the one."""
+"""How often the neighbour must take other messages after refusing a suspect, before one more refusal decides."""
 ROUNDS: Final = 12
-"""After this many failures nothing changes any more: a suspect goes alone 12,288 times before others pass it."""
+"""The failures after which the search grows no further: a suspect goes alone 12,288 times before others pass it."""
 
 
 Place = tuple[OutgoingQueue, int]
@@ -60,11 +60,11 @@ Place = tuple[OutgoingQueue, int]
 class Demand(NamedTuple):
     """The demands of a message on a neighbour: it may refuse a message that demands more than others.
 
-    is_message: an acknowledgment demands least. A full neighbour takes it, because it makes room.
-    recoverable, size_bytes: the room on its disk.
-    sequence: source and identifier. A neighbour may know as many sequences as it can, and refuse all of one
-        more. From a sequence that it knows, a full one takes early messages, to drop them, and those that
-        held messages give way to: that proves nothing about a message in no sequence.
+    is_message: False for an acknowledgment, which demands least: a full neighbour takes it, because it makes room.
+    recoverable, size_bytes: the room that it needs on the neighbour's disk.
+    sequence: source and identifier. A neighbour with its most sequences may refuse all messages of another.
+        Even if full, it takes early messages of a known sequence, to drop them, and those that held messages
+        give way to. That proves nothing about a message that is in no sequence.
     """
 
     is_message: bool
@@ -79,7 +79,7 @@ class Demand(NamedTuple):
         return cls(is_message, entry.recoverable, len(entry.packet), _sequence_of(entry.packet))
 
     def covers(self, other: Demand) -> bool:
-        """Whether a neighbour that takes this message lacks nothing that the other needs."""
+        """Whether a neighbour that takes this message could also take the other."""
         return (
             self.is_message >= other.is_message
             and self.recoverable >= other.recoverable
@@ -89,27 +89,27 @@ class Demand(NamedTuple):
 
 
 class Suspect:
-    """A message that a session ended with while nothing else was on its way, or one that is passed over with it."""
+    """A message that was alone on its way when a session ended, or a message that is passed over with one."""
 
     def __init__(self, entry: InFlight) -> None:
         self.entry = entry
         self.refused: Counter[int] = Counter()
-        """How often it was refused, by the index of a next hop."""
+        """How often the message was refused, by the index of the next hop."""
         self._surely: Counter[int] = Counter()
-        """The same since the last proof, without those that a refusal of our own may have caused."""
+        """The refusals since the last proof, except those that a refusal of our own may have caused."""
         self.proofs: Counter[int] = Counter()
-        """How often the next hop has taken another message since."""
+        """How often the next hop has taken a comparable message after refusing this one."""
         self.proven: set[int] = set()
-        """The next hops that have taken another message since they last refused this one."""
+        """The next hops that have taken a comparable message since they last refused this one."""
         self.overtaken: Counter[int] = Counter()
-        """How many other messages the next hop has taken since then, whatever they demand."""
+        """The number of other messages, of any kind, that the next hop has taken since the last refusal."""
         self.proven_by: set[tuple[Guid, int]] = set()
-        """Those others. One that comes once more is a duplicate, for which a full neighbour needs no room."""
+        """The messages that were proofs. A repeated one is a duplicate, for which a full neighbour needs no room."""
         self.is_found = False
-        """Whether it is the message that is refused."""
+        """Whether this is the message that the neighbour refuses."""
 
     def refuse(self, hop: int, *, by_us: bool) -> None:
-        """A session with a next hop ended."""
+        """Count a refusal: a session with a next hop ended."""
         self.is_found = self.proofs[hop] >= PROOFS and not by_us
         self.refused[hop] += 1
         self._surely[hop] += not by_us
@@ -117,15 +117,15 @@ class Suspect:
         del self.overtaken[hop]
 
     def lets_pass(self, hop: int, often: int) -> bool:
-        """Whether others go before it, because it was refused `often`: until one proves something, or many have passed.
+        """Whether others go before it, because it was refused `often`: until one is a proof, or many have passed.
 
-        Twice as many pass each time that it is refused, up to a million.
+        Each refusal doubles the number that may pass, up to a million.
         """
         most = 1 << min(self.refused[hop], 20)
         return self.refused[hop] >= often and hop not in self.proven and self.overtaken[hop] < most
 
     def prove(self, hop: int, other: tuple[Guid, int]) -> None:
-        """A next hop has taken another message that demands no less."""
+        """Note that a next hop has taken another message that demands no less."""
         if self.refused[hop] >= REFUSALS and hop not in self.proven and other not in self.proven_by:
             self.proven.add(hop)
             if self._surely[hop] >= (1 if self.proofs[hop] else REFUSALS):
@@ -141,38 +141,38 @@ class Trial:
         self.suspects: list[Suspect] = []
         """The suspects that are held back; the one tried longest ago comes first."""
         self.untried: list[Suspect] = []
-        """The messages that were out when the trial began, and have not gone alone yet."""
+        """The messages that were out when the trial began, and have not been sent alone yet."""
         self._closings: dict[Place, int] = {}
-        """How many sessions ended while each message was out; the messages that were out last come last."""
+        """How many sessions ended while each message was out; the messages that were out most recently come last."""
         self._ends: list[dict[Place, int]] = []
-        """The unanswered messages that were out on ended sessions, in order; the last sessions come last."""
+        """The unanswered messages of ended sessions; the last sessions come last."""
         self._round = 0
-        """How often the neighbour has refused all that was tried, since the last message was found."""
+        """How often the neighbour has refused all messages that were tried, since the last message was found."""
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether a message may go only when none is on its way."""
+        """Whether a message may be sent only when none is on its way."""
         return bool(self.suspects or self.untried)
 
     def lets_pass(self, hop: int) -> bool:
-        """Whether a suspect was refused so often that others are tried before it goes again."""
+        """Whether a suspect was refused so often that others are tried before it is sent again."""
         return any(each.lets_pass(hop, REFUSALS << self._round) for each in self.suspects)
 
     @property
     def passes_over(self) -> bool:
-        """Whether the next message is passed over as well. Those stay in memory, ROUNDS + 1 of them at most."""
+        """Whether the next message is also passed over. At most ROUNDS + 1 such messages stay in memory."""
         return len(self.suspects) <= self._round
 
     def were_out(self, entries: list[InFlight]) -> None:
-        """A session ended with these unanswered, acknowledged or not: the neighbour may have them."""
+        """Note that a session ended with these messages unanswered: the neighbour may have them."""
         self._ends.append({_place(entry): order for order, entry in enumerate(entries)})
         while len(self._ends) > 1 and sum(map(len, self._ends)) > CLOSINGS_OF:
             del self._ends[0]
 
     def _may_have_had(self, entry: InFlight, suspect: Suspect) -> bool:
-        """Whether the neighbour may have had before what it has taken now, and needs no room for it: it was out before.
+        """Whether the neighbour may have had an accepted message before, because it was out, and needs no room for it.
 
-        Not if it was behind the suspect, because the neighbour has looked at nothing beyond that.
+        False if the message was behind the suspect, because the neighbour has read nothing beyond that.
         """
         place, first = _place(entry), _place(suspect.entry)
         if place[1] <= place[0].restored_through and (place[0] is not first[0] or place[1] < first[1]):
@@ -188,14 +188,14 @@ class Trial:
     def ended(
         self, hop: int, lost: list[InFlight], *, by_us: bool = False
     ) -> tuple[list[InFlight], list[Suspect]]:
-        """A session ended with these unanswered, in the order in which they were sent: at least one.
+        """A session ended with these messages unanswered, at least one, in the order in which they were sent.
 
-        by_us: whether we ended it, because we refuse a message of the neighbour's. The neighbour may have
-            refused one of ours as well, which nobody can tell. So it counts for what is tried, or both could
-            wait for each other for ever; it does not count for what is set aside.
+        by_us: whether we ended it, because we refuse a message of the neighbour's. The neighbour may also have
+            refused one of ours. So the end counts for trying messages, or both sides could wait for each other
+            for ever; it does not count for setting a message aside.
 
         Returns:
-            The messages that go back to their queues, and the suspects that are held back from now on.
+            The messages that return to their queues, and the suspects that are held back from now on.
         """
         if not self.one_at_a_time:
             if self._count_closing(lost) < CLOSINGS:
@@ -222,13 +222,13 @@ class Trial:
         return [], [suspect]
 
     def were_taken(self, entries: Iterable[InFlight]) -> None:
-        """Note that the neighbour acknowledged these before its session ended, so it does not refuse them."""
+        """Note that the neighbour acknowledged these messages before its session ended, so it does not refuse them."""
         for entry in entries:
             if (suspect := self._held(entry)) is not None:
                 self.drop(suspect)
 
     def _count_closing(self, lost: list[InFlight]) -> int:
-        """A session ended with these unanswered. Return the most sessions that ended with one of them."""
+        """Count a session that ended with these messages unanswered. Return the highest count of one of them."""
         counts = [self._closings.pop(_place(entry), 0) + 1 for entry in lost]
         while len(self._closings) > CLOSINGS_OF:
             del self._closings[next(iter(self._closings))]
@@ -244,13 +244,13 @@ class Trial:
         return back
 
     def candidates(self, hop: int) -> list[Suspect]:
-        """Return the candidates to send alone now, the likeliest first; if others have to pass, only untried ones."""
+        """Return the suspects to send alone now, the likeliest first; if others have to pass, only untried ones."""
         if self.lets_pass(hop):
             return list(self.untried)
         return [*sorted(self.suspects, key=lambda suspect: -suspect.proofs[hop]), *self.untried]
 
     def answered(self, hop: int, completed: Iterable[InFlight]) -> None:
-        """The neighbour has taken these."""
+        """Note that the neighbour has taken these messages."""
         for entry in completed:
             self.were_taken([entry])
             demand, name = Demand.of(entry), identifier_of(entry.packet)
@@ -261,19 +261,19 @@ class Trial:
             self._forget(entry)
 
     def pass_over(self, entries: Iterable[InFlight]) -> None:
-        """Hold these back with the suspects."""
+        """Hold these messages back with the suspects."""
         self.suspects += map(Suspect, entries)
 
     def pass_over_untried(self) -> None:
-        """Hold back, unsent, the first of those that were out when the trial began."""
+        """Hold back, unsent, the first of the messages that were out when the trial began."""
         self.suspects.append(self.untried.pop(0))
 
     def without_suspects(self, entries: list[InFlight]) -> list[InFlight]:
-        """Return the same entries without further copies of those that are held back."""
+        """Return the same entries without further copies of messages that are held back."""
         return [entry for entry in entries if self._held(entry) is None]
 
     def drop(self, suspect: Suspect) -> None:
-        """Hold a suspect back no more."""
+        """Stop holding a suspect back."""
         (self.suspects if suspect in self.suspects else self.untried).remove(suspect)
 
     def _held(self, entry: InFlight) -> Suspect | None:
@@ -288,7 +288,7 @@ class Trial:
 
 
 def queue_of(entry: InFlight) -> OutgoingQueue:
-    """The queue that a message left."""
+    """The queue from which a message came."""
     assert isinstance(entry.origin, OutgoingQueue)
     return entry.origin
 

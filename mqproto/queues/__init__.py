@@ -1,1 +1,1 @@
-"""Queues whose head is in memory: lanes.py; and the ones that applications receive from: localqueue.py."""
+"""lanes.py: queues whose head is in memory. localqueue.py: the queues that applications receive from."""

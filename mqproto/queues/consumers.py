@@ -1,4 +1,4 @@
-"""Applications that receive from a queue: those that wait, and the messages that they have not settled."""
+"""The applications that wait for a queue's messages, and the messages that they have not settled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Consumers:
         self.waiting: deque[Consumer] = deque()
         self.unsettled: dict[int, list[Handed]] = {}
         self.given_back: dict[int, int] = {}
-        """How often a message in the queue was handed out and came back, by its key."""
+        """How often a message in the queue was handed out and given back, by its key."""
         self._queue_name = queue_name
         self._waypoints = waypoints
 
@@ -45,7 +45,7 @@ class Consumers:
         """An application asks for messages, now or as soon as there are some.
 
         Raises:
-            UsageError: this consumer is asking already, has not settled what it was given, or asks for nothing.
+            UsageError: this consumer is asking already, has unsettled messages, or asks for less than one message.
         """
         if consumer.limit < 1:
             raise UsageError(
@@ -57,18 +57,18 @@ class Consumers:
         self.waiting.append(consumer)
 
     def check_settled(self, consumer: int, *, is_asking: bool = False) -> None:
-        """Raise a UsageError if a consumer has not settled what it was given."""
+        """Raise a UsageError if a consumer has unsettled messages."""
         if is_asking or consumer in self.unsettled:
             raise UsageError(f"consumer {consumer} must settle queue {self._queue_name} before it asks again")
 
     def give(self, consumer: int, handed: Sequence[Handed]) -> list[Received]:
-        """Give messages to a consumer. Return them as it gets them."""
+        """Give messages to a consumer. Return them in the form for applications."""
         received = [self.received(one) for one in handed]
         self._waypoints.delivered(received, self._queue_name, consumer)
         return received
 
     def received(self, handed: Handed) -> Received:
-        """Return a message as an application gets it."""
+        """Return a message in the form for applications."""
         lane, message = handed
         key = lane.first_key | message.position
         count = self.given_back.get(key, 0) + 1
@@ -77,7 +77,7 @@ class Consumers:
         return Received(key, message.packet, count)
 
     def settled(self, consumer: int) -> list[Handed]:
-        """Return the messages that a consumer was given. It has them no longer.
+        """Return the messages that a consumer was given, and take them from it.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
@@ -105,7 +105,7 @@ class Consumers:
             lane.window.give_back(messages)
 
     def abandon(self, consumer: int) -> None:
-        """Forget an application that has gone, and roll back its unsettled messages."""
+        """Forget an application that is gone, and roll back its unsettled messages."""
         self.waiting = deque(waiting for waiting in self.waiting if waiting.consumer != consumer)
         if consumer in self.unsettled:
             self.roll_back(consumer)

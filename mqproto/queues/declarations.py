@@ -1,8 +1,8 @@
-"""The queues of a queue manager: as its topology declares them, and as operators have changed them since.
+"""The queues of a queue manager, as its topology declares them and as operators have changed them since.
 
-A queue that an operator makes, changes or deletes becomes a row of the store's queues, of its own kind, like a blocked
-network. The row has the queue as it is from then on, and as it was declared at that time. It holds as long as the
-declaration stays the same. If that has changed since, the new declaration wins, and a note says so.
+A queue that an operator makes, changes or deletes becomes a row of the store's queues, of a special kind, like a
+blocked network. The row has the queue after the change, and its declaration at that time. It is valid as long as the
+declaration stays the same. If the declaration has changed since, the new one wins, and a note says so.
 
     declared then       made to be          declared now        there is
     nothing             orders              nothing             orders, as it was made
@@ -25,20 +25,20 @@ from mqproto.turn.effects import QUEUE_IDENTIFIER, Note, QueueKind, QueueRow, St
 from mqproto.wire.guid import guid_from_text, guid_text
 
 FIRST_IDENTIFIER: Final = 65_536
-"""The first identifier of queues that operators make. A topology's begin at 16, and may become more later."""
+"""The first identifier of queues that operators make. A topology's identifiers begin at 16 and may grow in number."""
 
 
 WITHOUT_PROTECTION: Final = 8
-"""How many values a queue has in rows of the earliest versions."""
+"""The number of values of a queue in rows of the earliest versions."""
 WITHOUT_CONNECTOR: Final = 9
-"""How many values a queue has that is not a connector queue."""
+"""The number of values of a queue that is not a connector queue."""
 
 
 class Change(NamedTuple):
     """An operator's changes to a queue.
 
-    now: the queue from then on; None if it was deleted.
-    declared: the queue as it was declared at that time; None if it was not.
+    now: the queue after the change; None if it was deleted.
+    declared: the queue's declaration at that time; None if it had none.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Declarations:
 
     Args:
         declared: the queues that the topology declares.
-        state: what the store has.
+        state: the contents of the store.
         next_number: gives numbers to rows.
 
     Raises:
-        UsageError: a queue that was made has the identifier or the GUID of one that is declared now.
+        UsageError: a queue that an operator made has the identifier or the GUID of a declared queue.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Declarations:
         self._declared = {declaration.name.lower(): declaration for declaration in declared}
         self._next_identifier = state.counters.get(QUEUE_IDENTIFIER, FIRST_IDENTIFIER)
         self._numbers: dict[str, int] = {}
-        """By name, the numbers of the rows that hold."""
+        """The numbers of the valid rows, by name."""
         self._free: list[int] = []
-        """The numbers of rows that hold no more, to be used again."""
+        """The numbers of rows that are no longer valid, to be used again."""
         self.current = dict(self._declared)
         self.deleted: dict[str, str] = {}
-        """The names of queues that operators have deleted, and nobody has made again."""
+        """The names of queues that operators have deleted and not made again."""
         for stored in state.queues:
             if stored.kind is not QueueKind.DECLARED:
                 continue
@@ -89,7 +89,7 @@ class Declarations:
         self._check_twins()
 
     def _holds(self, change: Change) -> bool:
-        """Apply a change if the queue is still declared as it was then. Return whether it holds."""
+        """Apply a change if the queue's declaration is still the same. Return whether it is."""
         key = change.name.lower()
         declared = self._declared.get(key)
         if not _alike(change.declared, declared):
@@ -102,7 +102,7 @@ class Declarations:
         return True
 
     def _give_way(self, change: Change, notes: list[Note]) -> None:
-        """Give up a change, because the queue is declared otherwise now, which wins."""
+        """Give up a change, because the queue's declaration has changed and wins."""
         declared = self._declared.get(change.name.lower())
         self._void(change.name.lower())
         if not _alike(change.now, declared):
@@ -156,7 +156,7 @@ class Declarations:
         self._keep(Change(declaration.name, None, self._declared.get(key)))
 
     def forget(self, key: str) -> None:
-        """Forget a queue that was made and deleted, with nothing left of it. A declared one would return."""
+        """Forget a queue that was made and deleted, and has nothing left. A declared queue would return."""
         if key in self.deleted and key not in self._declared:
             del self.deleted[key]
             self._void(key)
@@ -192,14 +192,14 @@ def _numbered(declaration: QueueDeclaration, identifier: int) -> QueueDeclaratio
 
 
 def _alike(one: QueueDeclaration | None, other: QueueDeclaration | None) -> bool:
-    """Whether both say the same about a queue. Its number may differ if another was declared before it."""
+    """Whether two declarations are the same. The number may differ if another queue was declared before this one."""
     if one is None or other is None:
         return one is other
     return _numbered(one, 0) == replace(other, identifier=0, name=one.name)
 
 
 def _words(declaration: QueueDeclaration | None) -> str:
-    """How a note describes a queue, without the properties that it lacks."""
+    """Describe a queue for a note, without the properties that it lacks."""
     if declaration is None:
         return "no queue"
     words = ["transactional" if declaration.transactional else "not transactional"]

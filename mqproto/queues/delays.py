@@ -1,7 +1,7 @@
 """A histogram of how long messages wait in a queue until applications have received them.
 
-The store has no column for the time at which a message came, because each would cost all messages something.
-Positions in a lane rise, and so do times: it is enough to mark, once a turn, the position up to which messages came.
+The store has no column for a message's arrival time, because a column would cost something for every message.
+Positions in a lane rise with time, so one mark per turn, with the last position that came, is enough.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from mqproto.queues.lanes import LANE, Handed, Lane
 from mqproto.wire.glance import sent_times_s
 
 WAIT_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
-"""From a consumer that waits for messages to one that comes once a day."""
+"""The bounds for waits: from a consumer that waits for messages to a consumer that comes once a day."""
 AGE_BOUNDS_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
 """The bounds of times that are whole seconds."""
 GRAIN: Final = 16
-"""Marks are merged if that makes a wait longer by at most one part in this many."""
+"""Marks are merged if that makes a wait appear longer by at most one part in this many."""
 SPARE: Final = 256
-"""How many marks are added before the next try to merge some."""
+"""How many marks are added until merging is tried again."""
 POSITION: Final = attrgetter("message.position")
 
 
 class Marks:
     """The arrival times of a lane's messages. A mark covers the positions since the mark before it.
 
-    The older marks are, the more of them are merged: a backlog of a month has about 700, and a wait is told
-    too long by a sixteenth at most.
+    The older marks are, the more of them are merged: a backlog of a month has about 700 marks, and a wait appears
+    too long by at most a sixteenth.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Marks:
         self._limit = len(self) + SPARE
 
     def count(self, handed: Sequence[Handed], now_ms: int, waits: Durations) -> None:
-        """Count how long messages of this process have waited until now; they are in order of position."""
+        """Count the waits, until now, of messages that came in this process; they are in order of position."""
         start = 0
         while start < len(handed):
             mark = bisect_left(self._through, handed[start].message.position)
@@ -82,15 +82,15 @@ class Marks:
 
 
 class Delays:
-    """The waiting times of one queue's messages. For messages in the store when it was opened, the time since they were
-    sent counts, by their senders' clocks."""
+    """The waiting times of one queue's messages. Messages that were in the store when it was opened count from the time
+    when they were sent, by their senders' clocks."""
 
     def __init__(self) -> None:
         self.waits = Durations(WAIT_BOUNDS_S)
         self._marks: dict[Lane, Marks] = {}
 
     def came(self, lane: Lane, now: Moment) -> None:
-        """Mark that all messages in a lane have come by now."""
+        """Mark that all messages in a lane came no later than now."""
         marks = self._marks.get(lane)
         if marks is None:
             if lane.last_position == lane.loaded_through:
@@ -99,7 +99,7 @@ class Delays:
         marks.came(lane.last_position, now.uptime_ms)
 
     def received(self, handed: Sequence[Handed], now: Moment) -> None:
-        """Count messages that applications have received; they stand by lanes and in order of position."""
+        """Count messages that applications have received; they are grouped by lane, in order of position."""
         if handed and handed[0].lane is handed[-1].lane:
             self._received(handed[0].lane, handed, now)
             return
@@ -115,10 +115,10 @@ class Delays:
 
 
 NO_MARKS: Final = Marks()
-"""The marks of a lane to which nothing came in an earlier turn."""
+"""The marks of a lane without earlier messages."""
 
 
 def count_ages(packets: Sequence[bytes], now: Moment, ages: Durations) -> None:
-    """Count how old messages are by their SentTime: in whole seconds, and 0 if their sender's clock is ahead."""
+    """Count the ages of messages by their SentTime, in whole seconds; 0 if their sender's clock is ahead."""
     for sent_s, count in sent_times_s(packets):
         ages.add(max(0, now.utc_s - sent_s), count)

@@ -1,4 +1,4 @@
-"""Messages on their way into a queue."""
+"""Messages that are about to join a queue."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Joining(NamedTuple):
     """Packets, at least one, with the facts that their queue needs. They are consecutive, and share all values that are
     given once.
 
-    packets: as they will be sent or handed out, without a SessionHeader.
-    recoverable: whether they must survive a crash; transactional ones are.
-    final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for one.
-    expires_s: for each, the second, UTC, after which to look at it, because its time may be over; None if it
-        never is.
+    packets: the messages as they will be sent or handed out, without a SessionHeader.
+    recoverable: whether they must survive a crash; True for transactional ones.
+    final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for a FinalAck.
+    expires_s: for each, the second, UTC, after which to check whether its time is over; None if it never
+        expires.
     """
 
     packets: Sequence[bytes]
@@ -32,5 +32,5 @@ class Joining(NamedTuple):
 def joining(
     packet: bytes, message_id: int, recoverable: bool, final_ack: bool = False, expires_s: int | None = None
 ) -> Joining:
-    """One packet by itself."""
+    """Return one packet as a `Joining`."""
     return Joining((packet,), (message_id,), recoverable, final_ack, (expires_s,))

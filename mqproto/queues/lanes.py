@@ -1,8 +1,8 @@
 """Queues whose head is in memory and whose rest is on disk.
 
-A queue manager may have a million messages waiting; it holds a window of each queue. Messages enter at the
-end and leave at the front, in order of position. Messages that do not fit into the window are only in the
-store, and come back a page at a time when their turn nears.
+A queue manager may have a million messages waiting, so it holds only a window of each queue. Messages enter at
+the end and leave at the front, in order of position. Messages that do not fit into the window are only in the
+store, and are read a page at a time when their turn approaches.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ NEW_WAITING: Final = partial(tuple.__new__, Waiting)
 
 
 class QueueWindow:
-    """The next messages of one queue, in order, and how many more are on disk.
+    """The next messages of one queue, in order, and the number of messages that are only on disk.
 
-    Everything up to `read_through` that has not left the queue is in memory, or was handed on from here; everything
-    after it, up to `last`, is only in the store. Those are counted, so a page that leaves one out is noticed
-    as soon as all seems to be read.
+    Messages up to `read_through` that have not left the queue are in memory, or were handed on from here; those
+    after it, up to `last`, are only in the store. The latter are counted, so a page that omits one is noticed
+    once all seem to be read.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class QueueWindow:
         self.read_through = read_through
         self.last = last
         self.on_disk = on_disk
-        """How many messages are only in the store."""
+        """The number of messages that are only in the store."""
         self._limit = settings.resident_messages
         self._limit_bytes = settings.resident_bytes
         self._ready: deque[Waiting] = deque()
         self._bytes = 0
         self._reading: int | None = None
-        """The value of `last` when the page was asked for that is on its way; None if no page is."""
+        """The value of `last` when the awaited page was requested; None if no page is awaited."""
 
     def __bool__(self) -> bool:
         return bool(self._ready)
@@ -78,7 +78,7 @@ class QueueWindow:
 
     @property
     def next_position(self) -> int:
-        """The position that leaves next, or a lower bound for it: everything below it has left."""
+        """The next position to leave, or a lower bound for it: all messages below it have left."""
         return self._ready[0].position if self._ready else self.read_through + 1
 
     @property
@@ -91,14 +91,14 @@ class QueueWindow:
         )
 
     def takes(self, count: int, size_bytes: int) -> bool:
-        """Whether `count` more messages, of `size_bytes` in all, would stay in memory; one alone may be long."""
+        """Whether `count` more messages, of `size_bytes` in all, would stay in memory; a single message may be long."""
         return self.fits and (
             count == 1
             or (len(self._ready) + count <= self._limit and self._bytes + size_bytes <= self._limit_bytes)
         )
 
     def fitting(self, packets: Sequence[bytes]) -> int:
-        """How many of the messages to be appended, from the first on, would stay in memory."""
+        """The number of messages to be appended, from the first on, that would stay in memory."""
         most, room_bytes = self._limit - len(self._ready), self._limit_bytes - self._bytes
         if self.read_through != self.last or most <= 0 or room_bytes <= 0:
             return 0
@@ -110,7 +110,7 @@ class QueueWindow:
         return most
 
     def append(self, messages: Sequence[Waiting], fitting: int) -> None:
-        """Append at least one message; their positions are above all before them.
+        """Append one or more messages; their positions are above all earlier ones.
 
         fitting: how many of them stay in memory, as returned by `fitting`. The store has the others.
         """
@@ -147,7 +147,7 @@ class QueueWindow:
             self._ready.extendleft(reversed(back))
 
     def forget_through(self, position: int, on_disk: int) -> None:
-        """The messages up to a position leave the queue unused.
+        """Forget the messages up to a position, which leave the queue unsent or unreceived.
 
         Args:
             on_disk: how many of them are only in the store.
@@ -159,13 +159,13 @@ class QueueWindow:
         self._check()
 
     def forget_on_disk(self, position: int) -> None:
-        """Forget a message that leaves the queue and is not in memory; it may have been passed on."""
+        """Forget a message that leaves the queue and is not in the window; it may have been handed on."""
         if position > self.read_through:
             self.on_disk -= 1
             assert self.on_disk >= 0, f"message {position} of queue {self.queue} has left it before"
 
     def forget(self, position: int) -> Waiting | None:
-        """One message leaves the queue unused. Return it, or None if it is not in memory."""
+        """Forget a message that leaves the queue unsent or unreceived. Return it, or None if it is not in memory."""
         for message in self._ready:
             if message.position == position:
                 self._ready.remove(message)
@@ -174,7 +174,7 @@ class QueueWindow:
         return None
 
     def wanted(self) -> ReadPage | None:
-        """The page to read now; None if the window is over half full or complete, or a page is on its way."""
+        """The page to read now; None if the window is over half full or complete, or a page is awaited."""
         half = self._limit // 2, self._limit_bytes // 2
         if self._reading is not None or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
             return None
@@ -187,13 +187,13 @@ class QueueWindow:
         """Take the requested page. If it is empty, the store had no further messages.
 
         Args:
-            deadline_s: returns until when the message at a position, with this packet, may leave.
+            deadline_s: returns the time until which the message at a position, with this packet, may leave.
 
         Returns:
-            The first of their deadlines; None if none has one.
+            The earliest deadline of the messages; None if they have none.
 
         Raises:
-            AssertionError: the page has left out a message that is in the store.
+            AssertionError: the page omits a message that is in the store.
         """
         asked_last, self._reading = self._reading, None
         assert asked_last is not None, "no page was asked for"
@@ -214,7 +214,7 @@ class QueueWindow:
         return first_s
 
     def _check(self) -> None:
-        """Assert that no message is in the store and in nobody's hands: it would only come after a restart."""
+        """Assert that no message is only in the store when all are read: it would appear only after a restart."""
         left_out = self.on_disk if self.complete else min(self.on_disk, 0)
         assert not left_out, f"queue {self.queue} is read to its end, and {left_out} of its messages are not"
 
@@ -223,7 +223,7 @@ class Lane:
     """One queue of the store: its positions and its window. A queue with priorities has a lane for each.
 
     queue: its number in the store.
-    registered: whether the store knows it; one that only ever had express messages need not be there.
+    registered: whether the store knows it; a queue that only ever had express messages may be missing there.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class Lane:
         self.name = name
         self.priority = priority
         self.first_key = message_key(queue, 0)
-        """The store's key of a message is this plus its position."""
+        """The store's key of a message is `first_key` plus its position."""
         self.registered = stored is not None
         first, last, count = (stored.first, stored.last, stored.message_count) if stored else (0, 0, 0)
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last, on_disk=count)
@@ -273,7 +273,7 @@ class Lane:
                 self.register(writes)
 
     def join(self, messages: Joining, writes: PendingWrites) -> None:
-        """Append messages. The store gets those that must survive a crash, or that find memory short."""
+        """Append messages. The store gets messages that must survive a crash, or for which memory has no room."""
         packets, message_ids, recoverable, final_ack, expires_s = messages
         first, asks = self._last + 1, repeat(final_ack)
         fitting = self.window.fitting(packets)
@@ -290,7 +290,7 @@ class Lane:
         self.window.append(waiting, fitting)
 
     def join_from(self, key: int, messages: Joining, writes: PendingWrites) -> None:
-        """Append a message that the store has already, under another key."""
+        """Append a message that the store already has under another key."""
         [packet], [expires_s] = messages.packets, messages.expires_s
         self._last += 1
         self.register(writes)

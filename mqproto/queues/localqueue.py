@@ -26,10 +26,10 @@ from mqproto.wire.guid import Guid
 
 
 class SystemQueue(StrEnum):
-    """The queues that each queue manager has for itself. Applications receive from them; only it sends there."""
+    """The system queues of each queue manager. Applications receive from them; only the queue manager sends there."""
 
     JOURNAL = "system$;journal"
-    """SystemJournalQueue: messages that we sent with JP set and that arrived."""
+    """SystemJournalQueue: messages with JP set that we sent and that arrived."""
     DEADLETTER = "system$;deadletter"
     """SystemDeadletterQueue: messages with JN set that ended here, and are not transactional."""
     DEADXACT = "system$;deadxact"
@@ -42,7 +42,7 @@ JOURNAL_SUFFIX: Final = ";journal"
 HEARD_OF: Final = (
     UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
 )
-"""Bits of UserHeader.Flags: without these and a FinalAck, nothing follows when a message is received."""
+"""Bits of UserHeader.Flags: without these and a FinalAck, a message's receipt has no consequences."""
 
 
 def is_system(name: str) -> bool:
@@ -54,12 +54,12 @@ def is_system(name: str) -> bool:
 class QueueDeclaration:
     """A queue that a queue manager hosts.
 
-    identifier: PrivateQueueIdentifier, by which routed messages name it; 1 to 2**32 - 1, and 4 is the order queue's.
+    identifier: PrivateQueueIdentifier, by which routed messages name it; 1 to 2**32 - 1, but 4 is the order queue.
     public: its GUID in the directory, if it has one.
-    quota_bytes: how many bytes all its messages may take; a message beyond that is refused.
-    journal: whether what applications receive from it is copied to its journal, up to `journal_quota_bytes`.
-    strangers: whether queue managers that nobody has declared may send to it.
-    protection: what it asks of messages.
+    quota_bytes: the most bytes of all its messages; further messages are refused.
+    journal: whether received messages are copied to its journal, up to `journal_quota_bytes`.
+    strangers: whether undeclared queue managers may send to it.
+    protection: its requirements for messages.
     connector: the GUID of the foreign system whose connector queue it is. A system has two of them: one for
         transactional messages, one for all others.
     """
@@ -77,20 +77,20 @@ class QueueDeclaration:
 
     @property
     def guids(self) -> list[tuple[Guid, bool]]:
-        """The GUIDs by which packets name it, each with whether it is for transactional messages."""
+        """The GUIDs by which packets name the queue, each with True if it is for transactional messages."""
         found = [(self.public, kind) for kind in (False, True)] if self.public is not None else []
         return found if self.connector is None else [*found, (self.connector, self.transactional)]
 
     @property
     def path_name(self) -> str:
-        """The path name by which its own queue manager may call it.  [MS-MQMQ] 2.1.1"""
+        """The path name of the queue at its own queue manager.  [MS-MQMQ] 2.1.1"""
         return f".\\{self.name}" if self.public is not None else f".\\private$\\{self.name}"
 
 
 class LocalQueue:
-    """A queue of ours: messages by priority and in order, some of them handed out and not yet settled.
+    """A local queue: messages by priority and in order, some of them handed out and not yet settled.
 
-    `queue` is the store's number of its lane for priority 0, which is always there.
+    `queue` is the store's number of its lane for priority 0, which always exists.
     """
 
     def __init__(
@@ -129,27 +129,27 @@ class LocalQueue:
             lane.rename(declaration.name, self._desk.writes)
 
     def _begin(self, declaration: QueueDeclaration) -> None:
-        """Begin as a queue that nothing has come to in this process."""
+        """Begin as a queue to which no message has come in this process."""
         self.declaration = declaration
         self.is_system = is_system(declaration.name)
-        """Whether it is a dead-letter queue or a journal: messages that are kept there have ended already."""
+        """Whether it is a dead-letter queue or a journal: messages that are kept there have already ended."""
         self.delays = Delays()
-        """How long messages were here until they were received."""
+        """The times that messages were here until they were received."""
         self.consumers = Consumers(declaration.name, self._desk.waypoints)
         self.purging = Purging()
         self._fresh: list[bytes] = []
-        """The packets that came since `take_fresh` was called, except letters, whose way had ended before."""
+        """The packets that came since `take_fresh` was called, except letters, which had ended before."""
         self._fresh_letters = self._entered_before = self._restored_count = 0
 
     def respell(self) -> None:
-        """Tell the store this spelling of the name; it has it in another case."""
+        """Give the store this spelling of the name, because it has another case."""
         for lane in self.lanes:
             lane.registered = False
             lane.register(self._desk.writes)
 
     @property
     def entered_count(self) -> int:
-        """Messages that came since the process began."""
+        """The number of messages that came since the process began."""
         return self._entered_before + self._fresh_letters + len(self._fresh)
 
     def take_fresh(self, now: Moment) -> list[bytes]:
@@ -165,14 +165,14 @@ class LocalQueue:
 
     @property
     def left_count(self) -> int:
-        """Messages that left since the process began, for whatever reason."""
+        """The number of messages that left since the process began, for whatever reason."""
         return self._restored_count + self.entered_count - self.count
 
     @property
     def oldest_s(self) -> int | None:
         """Return the SentTime of the oldest message in memory; None if there is none.
 
-        It is the first of a priority; those that consumers have come before it.
+        It is the first message of a priority; messages that consumers have come before it.
         """
         first = [handed[0].message for handed in self.consumers.unsettled.values() if handed]
         first += [next(iter(lane.window)) for lane in self._lanes.values() if lane.window]
@@ -231,7 +231,7 @@ class LocalQueue:
         self.lane(0).join_from(key, messages, self._desk.writes)
 
     def _left(self, handed: Sequence[Handed]) -> None:
-        """Messages have left the queue."""
+        """Handle messages that have left the queue."""
         self.count -= len(handed)
         self.size_bytes -= sum(len(message.packet) for _, message in handed)
         if given_back := self.consumers.given_back:
@@ -242,9 +242,9 @@ class LocalQueue:
                 self._desk.writes.urgent().remove_each(lane.queue, stored)
 
     def _end(self, handed: Sequence[Handed], message_class: MessageClass) -> None:
-        """Messages leave the queue for the reason that their class gives.  3.1.7.2
+        """Let messages leave the queue for the reason that their class gives.  3.1.7.2
 
-        Nobody wants to hear about most received messages, so they are not looked at again.
+        Most received messages ask for no acknowledgment or copy, so they are not looked at again.
         """
         self._left(handed)
         if stored := [message.packet for _, message in handed if message.stored]:
@@ -295,8 +295,8 @@ class LocalQueue:
         """Give a transactional consumer the messages with these keys, in the order of the queue: all, or none.
 
         Raises:
-            UsageError: one is not in memory, because it has left or somebody has it, or its time is over; or
-                this consumer has not settled what it was given.
+            UsageError: a message is not in memory, because it has left or a consumer has it; or its time is over; or
+                this consumer has unsettled messages.
         """
         self.consumers.check_settled(consumer)
         wanted = set(keys)
@@ -316,7 +316,7 @@ class LocalQueue:
         return self.consumers.give(consumer, found)
 
     def _first(self) -> Lane | None:
-        """The lane whose turn it is; None if a higher one has messages that are still to be read."""
+        """The lane whose turn it is; None if a higher lane has messages that have yet to be read."""
         for lane in self._lanes.values():
             if lane.window:
                 return lane
@@ -325,7 +325,7 @@ class LocalQueue:
         return None
 
     def settle(self, consumer: int, now: Moment) -> None:
-        """The messages that an application was given leave the queue: it has received them.
+        """Remove the messages of a consumer from the queue: the application has received them.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
@@ -338,7 +338,7 @@ class LocalQueue:
         self._end(handed, MessageClass.ACK_RECEIVE)
 
     def reject(self, consumer: int) -> None:
-        """Remove messages that an application has rejected.
+        """Remove the messages of a consumer, because its application has rejected them.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
@@ -355,7 +355,7 @@ class LocalQueue:
     def take_out(self, key: int, again: int = 0) -> bytes | None:
         """Remove one message from the queue, if it is in memory. Return its packet.
 
-        again: the MessageID of the message that was sent in its place.
+        again: the MessageID of the message that was sent instead of it.
         """
         for lane in self._lanes.values():
             position = key - lane.key(0)
@@ -370,8 +370,8 @@ class LocalQueue:
         return None
 
     def recall(self, position: int, packet: bytes) -> bool:
-        """Remove a message of lane 0, even if it is only on disk, or an application has it and has not
-        settled. Return whether it was there."""
+        """Remove a message of lane 0, even if it is only on disk, or a consumer has it unsettled.
+        Return whether it was there."""
         lane = self.lane(0)
         window = lane.window
         message = window.forget(position)
@@ -386,7 +386,7 @@ class LocalQueue:
         return True
 
     def let_go(self, now: Moment) -> None:
-        """Let go of messages in memory that were purged or whose time is over."""
+        """Remove messages in memory that were purged or whose time is over."""
         for lane in self._lanes.values():
             purged = self.purging.through(lane)
             for message in list(lane.window):
@@ -402,11 +402,11 @@ class LocalQueue:
                 self.purging.end(lane, self._desk.writes)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
-        """Whether a consumer has a message of a lane up to a position, and may give it back."""
+        """Whether a consumer has a message of a lane, up to a position, that it may give back."""
         return any(one.lane is lane and one.message.position <= position for one in self.consumers.handed)
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:
-        """Let go of a message that only the store has, if its time is over. Return whether it was."""
+        """Remove a message that is only in the store, if its time is over. Return whether it was."""
         message = Waiting(position, packet, final_ack=False, stored=True)
         if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
             return False
@@ -415,7 +415,7 @@ class LocalQueue:
         return True
 
     def lose(self, lane: Lane, position: int, packet: bytes) -> bool:
-        """Remove a message that only the store has, and that is damaged. Return whether it was there."""
+        """Remove a damaged message that is only in the store. Return whether it was there."""
         if not lane.window.read_through < position <= lane.window.last:
             return False
         lane.window.forget_on_disk(position)
@@ -423,7 +423,7 @@ class LocalQueue:
         return True
 
     def pages(self) -> Iterable[ReadPage]:
-        """Yield the pages to read now: none while nobody asks and a peek has something to show."""
+        """Yield the pages to read now: none while no consumer waits and `peek` has messages to show."""
         for lane in self._lanes.values():
             if not lane.window or self.consumers.waiting:
                 page = lane.window.wanted()

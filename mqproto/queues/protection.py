@@ -16,9 +16,9 @@ from mqproto.wire import MessageClass, UserMessage, sid_from_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 EVERYONE: Final = "S-1-1-0"
-"""The SID of a queue manager that names itself as the sender.  3.1.5.8.3"""
+"""The SID for a sender that is a queue manager.  3.1.5.8.3"""
 ANONYMOUS: Final = "S-1-5-7"
-"""The SID of a sender that the message does not name."""
+"""The SID for a message that names no sender."""
 OPTIONAL: Final = "optional"
 
 
@@ -28,10 +28,10 @@ class Protection:
 
     authenticated: whether only signed messages are taken.
     privacy: one of PRIVACY_LEVELS.
-    weak_ciphers: which of WEAK_CIPHERS are taken besides the others; in upper or lower case.
-    senders: who may send, if not everybody: SIDs, and the SHA-256 of certificates as 64 hexadecimal digits. A
-        SID is what the message says, which `authenticated` proves. EVERYONE stands for all who are named,
-        ANONYMOUS for those who are not.
+    weak_ciphers: the members of WEAK_CIPHERS that are also taken; in upper or lower case.
+    senders: the allowed senders, if not all: SIDs, and the SHA-256 of certificates as 64 hexadecimal digits. A
+        message's SID is its own claim, which `authenticated` proves. EVERYONE stands for all named senders,
+        ANONYMOUS for messages that name none.
 
     Raises:
         UsageError: one of the words is not valid.
@@ -67,11 +67,11 @@ class Protection:
     def check(self, message: UserMessage, *, encrypted: bool) -> None:
         """Check that a message may join the queue.
 
-        message: as it joins, so AU tells whether its signature was verified.
+        message: the message as it joins, so AU tells whether its signature was verified.
         encrypted: whether its body came encrypted.
 
         Raises:
-            ProtectionError: it may not.
+            ProtectionError: the message may not join.
         """
         if self == OPEN:
             return
@@ -101,11 +101,11 @@ class Protection:
 
 
 OPEN: Final = Protection()
-"""Takes everything except weak ciphers."""
+"""The protection of a queue that takes all messages except those with weak ciphers."""
 
 
 def sender_of(message: UserMessage) -> str:
-    """The SID that counts for the sender.  3.1.5.8.3"""
+    """The SID that counts as the message's sender.  3.1.5.8.3"""
     security = message.security
     if security is None:
         return ANONYMOUS

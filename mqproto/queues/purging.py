@@ -1,4 +1,4 @@
-"""How far the lanes of a queue are to be emptied."""
+"""The purge of a queue: the last position to delete in each lane."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Purging:
         self.message_class = MessageClass.NACK_Q_PURGED
         self._through: dict[Lane, int] = {}
         self._kept: set[Lane] = set()
-        """The lanes whose purge is in the store, and how far it goes."""
+        """The lanes whose purge is recorded in the store."""
 
     def __bool__(self) -> bool:
         return bool(self._through)
 
     @property
     def is_reading(self) -> bool:
-        """Whether messages that no consumer has are still to leave: they are on disk, and have yet to be read."""
+        """Whether messages that no consumer has are yet to be read from disk and deleted."""
         return any(lane.window.read_through < last for lane, last in self._through.items())
 
     def through(self, lane: Lane) -> int:
@@ -39,7 +39,7 @@ class Purging:
         """Delete all messages in these lanes now.
 
         Args:
-            writes: keeps how far to delete, if a process that starts again would not know.
+            writes: records the last positions, unless a process that starts again knows them anyway.
         """
         self.message_class = message_class
         for lane in lanes:
@@ -50,7 +50,7 @@ class Purging:
                     writes.purge_until(lane.queue, lane.window.last)
 
     def go_on(self, lane: Lane, last: int) -> bool:
-        """Continue a purge that an earlier process may have begun. Return whether anything may be left."""
+        """Continue a purge that an earlier process may have begun. Return whether messages may be left."""
         if not lane.window.last:
             return False
         self._kept.add(lane)
@@ -58,7 +58,7 @@ class Purging:
         return True
 
     def end(self, lane: Lane, writes: PendingWrites) -> None:
-        """The last message of a lane that was to be deleted has left."""
+        """Note that the last message to delete has left a lane."""
         del self._through[lane]
         if lane in self._kept:
             self._kept.remove(lane)

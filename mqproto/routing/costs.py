@@ -14,8 +14,8 @@ class SitePath(NamedTuple):
     """The cheapest way to a destination site, whose identifier is the table's key.
 
     cost: the sum of its links' costs.
-    next_sites: NextHopSiteID. The specification selects one of several cheapest ways; here are the first
-        sites of all of them, in the order of the links, so there is another if the first cannot be reached.
+    next_sites: NextHopSiteID. The specification selects one of several cheapest ways; here the first sites of
+        all of them are given, in the order of the links, for the case that the first cannot be reached.
     """
 
     cost: int
@@ -27,7 +27,7 @@ def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[
 
     Args:
         roots: the sites where the ways begin; a gate of two sites is in both at no cost.
-        links: passable both ways; every cost is above 0.
+        links: usable in both directions; every cost is above 0.
     """
     edges: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
     for link in links:

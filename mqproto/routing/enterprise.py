@@ -1,11 +1,11 @@
-"""Queue managers, sites and routing links: what the directory of an enterprise knows, as far as routing needs it.
+"""Queue managers, sites and routing links: the records of an enterprise's directory that routing needs.
 
 [MS-MQBR] 3.1.1.1, 3.1.5.4 to 3.1.5.8. A text identifies each record: its name, or its GUID in registry form.
-Connected networks and foreign sites are not here, because no rule of [MS-MQBR] 3.1 looks at them.
+Connected networks and foreign sites are missing, because no rule of [MS-MQBR] 3.1 uses them.
 
 Where the specification takes "one of" several, all are given, in the order in which the enterprise lists
-them: the first is the choice, the others are for when it cannot be reached. To spread the load by chance,
-shuffle that order before; dice belong to the shell.
+them: the first is the choice, and the others are used if it cannot be reached. To spread the load at random,
+the caller shuffles that order; dice belong to the shell.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Member:
 
     sites: SiteIdentifierList; most have one.
     routing_server: whether it stores and forwards for others.
-    out_routing_servers: all that it sends goes through one of these; ignored for a routing server, which needs none.
-    in_routing_servers: all that is sent to it comes through one of these.
+    out_routing_servers: all messages from it go through one of these; ignored for a routing server, which needs none.
+    in_routing_servers: all messages to it come through one of these.
     """
 
     identifier: str
@@ -37,7 +37,7 @@ class Member:
     in_routing_servers: tuple[str, ...] = ()
 
     def shares_site_with(self, other: Member) -> bool:
-        """Whether both are in some site."""
+        """Whether both queue managers are in a common site."""
         return not set(self.sites).isdisjoint(other.sites)
 
 
@@ -45,7 +45,7 @@ class Member:
 class Site:
     """A Site record.  [MS-MQDMPR] 3.1.1.7
 
-    site_gates: SiteGateCollection, the routing servers of the site through which everything enters and leaves it.
+    site_gates: SiteGateCollection, the routing servers of the site through which all messages enter and leave it.
         The directory lists gates with each link ([MS-MQDMPR] 3.1.1.8); routing asks only for those of a site.
     """
 
@@ -55,7 +55,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class RoutingLink:
-    """A RoutingLink record: two sites whose gates can reach each other, both ways at one cost.  [MS-MQDMPR] 3.1.1.8"""
+    """A RoutingLink record: two sites whose gates can reach each other, at one cost both ways.  [MS-MQDMPR] 3.1.1.8"""
 
     site1: str
     site2: str
@@ -69,8 +69,8 @@ class Enterprise:
     """The records of one directory, checked to fit together.
 
     Raises:
-        UsageError: they do not fit; the text names the record. It is not an error if sites do not all
-            connect: a destination that cannot be reached has no next hop.
+        UsageError: the records do not fit; the text names one. It is not an error if some sites are not
+            connected: a destination that cannot be reached has no next hop.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Enterprise:
         return self.sites[site].site_gates
 
     def gated_sites_of(self, machine: Member) -> tuple[str, ...]:
-        """The sites for which a machine is a site gate. IsSiteGate asks whether there is one.  [MS-MQBR] 3.1.5.8"""
+        """The sites for which a machine is a site gate. IsSiteGate tells whether there are any.  [MS-MQBR] 3.1.5.8"""
         return tuple(site for site in machine.sites if machine.identifier in self.sites[site].site_gates)
 
     # Whether they fit together
@@ -172,7 +172,7 @@ def _by_identifier(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, at its first place."""
+    """Each name once, in the order of first occurrence."""
     return tuple(dict.fromkeys(names))
 
 

@@ -21,7 +21,7 @@ class NextHop:
     manager: its queue manager's GUID; None if only a direct format name told us of it.
     ping: the address and UDP port at which it answers Pings, if not port 3527 of `host`.
     tls: whether it is called by TLS, and has to show the certificate that is pinned to `manager`.
-    learnt: whether nobody has declared it: it was met there, and is called only if that is allowed.
+    learnt: whether it is undeclared: it was met at this address, and is called only if that is allowed.
     """
 
     manager: Guid | None
@@ -42,15 +42,15 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The next hops to others: what Get Next Hops would answer, for every queue manager at once.  3.1.7.5
+    """The next hops to other queue managers: the answers of Get Next Hops for all of them at once.  3.1.7.5
 
     managers: the next hops to each queue manager that can be reached, the preferred first; a `Router` finds them.
-    hosts: the neighbour behind an address or a computer name in direct format names, if it is known.
+    hosts: the known neighbours by their address or computer name in direct format names.
     own_hosts: the addresses and names, in lower case, that mean this queue manager itself.
     publics: the queue manager that hosts each public queue.
-    peers: what is declared about each known queue manager; all others are strangers.
+    peers: the declarations about known queue managers; all others are strangers.
     called: the hosts that may be called because a stranger asks for an answer there: addresses, networks, `any`.
-    heard: the hosts from which strangers get an answer at all; likewise.
+    heard: the hosts from which strangers get an answer at all, in the same form.
     """
 
     managers: Mapping[Guid, tuple[NextHop, ...]] = field(default_factory=dict)
@@ -66,17 +66,17 @@ class Routes:
         return self.managers.get(manager, ())
 
     def declares(self, manager: Guid) -> bool:
-        """Whether an operator has said who a queue manager is, or how it is reached."""
+        """Whether an operator has declared a queue manager or a way to it."""
         return manager in self.peers or bool(self.to_manager(manager))
 
     def to_host(self, host: str) -> NextHop:
-        """The neighbour that a direct format name calls: port 1801 of its address unless we know better.  3.1.7.4"""
+        """The neighbour that a direct format name means: port 1801 of its address, unless it is declared.  3.1.7.4"""
         return self.hosts.get(host.lower()) or NextHop(None, host)
 
     def proves(self, manager: Guid, host: str, certified: Guid | None) -> bool:
-        """Whether a session from `host` is that of the queue manager whose GUID it presents.
+        """Whether a session from `host` is believed to be from the queue manager whose GUID it presents.
 
-        certified: the queue manager to which its certificate is pinned; None for a plain connection.
+        certified: the queue manager to which the session's certificate is pinned; None for a plain connection.
         """
         if certified is not None:
             return certified == manager
@@ -84,10 +84,10 @@ class Routes:
         return peer is not None and not peer.certified and comes_from(host, peer.origins)
 
     def brings(self, neighbour: Guid, source: Guid, *, target: Guid, own: Guid) -> bool:
-        """Whether a neighbour may bring a message of a queue manager: its own, or as a declared router on its way.
+        """Whether a neighbour may bring a message: as its source, or as a declared router on the source's way to us.
 
-        A message that has passed here before, or begun here, may come back: when ways change, a router hands
-        back what it was given. It was given only messages for queue managers to which it leads.
+        A message that was here before may come back: when ways change, a router returns messages that it was
+        given. It was given only messages for queue managers to which it leads.
 
         target: the queue manager that the message is for.
         own: this queue manager.
@@ -100,11 +100,11 @@ class Routes:
         return source in peer.brings or (target in peer.brings and (source in self.peers or source == own))
 
     def hears(self, host: str) -> bool:
-        """Whether connections from a host are listened to: from strangers, or from a queue manager declared there."""
+        """Whether connections from a host are answered: strangers', or those of a queue manager declared there."""
         return comes_from(host, self.heard) or self.is_declared(host)
 
     def is_declared(self, host: str) -> bool:
-        """Whether a known queue manager may be at a host, and speaks without TLS."""
+        """Whether a known queue manager may be at a host and connect without TLS."""
         return any(comes_from(host, peer.origins) for peer in self.peers.values() if not peer.certified)
 
     def may_call(self, host: str) -> bool:

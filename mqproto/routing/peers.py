@@ -1,7 +1,7 @@
 """An operator's declarations about other queue managers, and whose GUIDs are believed.
 
-A GUID is a claim: any peer may present any. It is believed in a session that we opened to the address declared for it,
-in one that comes from such an address, and in one whose certificate is pinned to it. All others are strangers.
+A GUID is a claim: any peer may present any GUID. It is believed in a session that we opened to its declared address,
+that comes from such an address, or whose certificate is pinned to it. All other peers are strangers.
 [MS-MQQB] 3.1.5.3 has no such rule, and 5.1 leaves it to the network.
 """
 
@@ -17,9 +17,9 @@ from mqproto.base.errors import UsageError
 from mqproto.wire.guid import Guid
 
 ANYWHERE: Final = "any"
-"""The origin that covers every address."""
+"""The origin that includes every address."""
 HOST_BITS_V6: Final = 64
-"""One host may have at least a /64 of IPv6: all of it counts as one host."""
+"""The prefix length of a host's IPv6 addresses: a host may have a whole /64, which counts as one host."""
 REMEMBERED_ADDRESSES: Final = 4_096
 
 
@@ -27,9 +27,9 @@ REMEMBERED_ADDRESSES: Final = 4_096
 class Peer:
     """A queue manager that an operator knows.
 
-    origins: where its sessions may come from: addresses, networks as `10.0.0.0/8`, or `any`.
-    certified: whether it uses only TLS, both ways, whatever address it has.
-    brings: the other queue managers whose messages it may bring: it is a declared router on their ways to us.
+    origins: where its sessions may come from: addresses, networks such as `10.0.0.0/8`, or `any`.
+    certified: whether it uses only TLS, in both directions, whatever its address is.
+    brings: the other queue managers whose messages it may bring, as a declared router on their ways to us.
     """
 
     origins: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def _network(origin: str) -> IPv4Network | IPv6Network | None:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """An address as it is compared: without a zone, and IPv4 in IPv6 as IPv4; None for a name."""
+    """The address of a host for comparison: without a zone, and IPv4 in IPv6 as IPv4; None for a name."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -70,7 +70,7 @@ def address_of(host: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(REMEMBERED_ADDRESSES)
 def host_group(host: str) -> str:
-    """The unit that counts as one host: an address of IPv4, a /64 of IPv6, a name."""
+    """The unit that counts as one host: an IPv4 address, a /64 of IPv6, or a name."""
     address = address_of(host)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> HOST_BITS_V6 << HOST_BITS_V6, HOST_BITS_V6)))
@@ -81,7 +81,7 @@ def check_origin(origin: str) -> None:
     """Check that an origin is valid.
 
     Raises:
-        UsageError: it is neither an address nor a network nor `any`.
+        UsageError: the origin is neither an address nor a network nor `any`.
     """
     try:
         if origin != ANYWHERE:
@@ -93,15 +93,15 @@ def check_origin(origin: str) -> None:
 
 
 def brought_by(way: str, at: str, links: Mapping[str, Iterable[str]]) -> set[str]:
-    """The nodes whose messages a neighbour may bring: all that reach it without passing the node `at`.
+    """The nodes whose messages a neighbour may bring: all nodes that reach it without passing the node `at`.
 
     Args:
         way: the neighbour.
         at: the node that asks.
-        links: by node, the nodes that it is linked with.
+        links: for each node, the nodes that it is linked with.
 
     Returns:
-        The nodes behind the neighbour, without itself. One without further links brings only its own messages.
+        The nodes behind the neighbour. A neighbour without further links brings only its own messages.
     """
     found, new = {way}, [way]
     while new:

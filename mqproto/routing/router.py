@@ -9,11 +9,11 @@ from mqproto.routing.enterprise import Enterprise, Member
 class Router:
     """The next hops as one queue manager of an enterprise sees them.
 
-    Following next hops always ends, at the destination if sites and links connect both: each site gate hands a
-    message to a site that is nearer to the destination's, and no other queue manager hands one back.
+    Following next hops always ends, at the destination if sites and links connect the two: each site gate hands a
+    message to a site that is nearer to the destination's, and no other queue manager hands a message back.
 
     Args:
-        enterprise: what the directory knows; if that changes, make a new router.
+        enterprise: the records of the directory; if they change, make a new router.
         local: the identifier of the queue manager that asks.
     """
 
@@ -26,7 +26,7 @@ class Router:
     def next_hops(self, destination: str) -> tuple[str, ...]:
         """GetNextHops: the queue managers that a message may be handed to, the preferred first.  [MS-MQBR] 3.1.5.1
 
-        The answer is empty if one of the two is unknown, no way leads there, or the message has arrived.
+        The answer is empty if either queue manager is unknown, no way leads there, or the message has arrived.
         """
         source, target = self._source, self._enterprise.machine(destination)
         if source is None or target is None or source is target:
@@ -40,7 +40,7 @@ class Router:
         return self._enterprise.routing_servers_of(source)
 
     def _from_routing_server(self, source: Member, target: Member) -> tuple[str, ...]:
-        """GetNextHopsForRouter, and what GetNextHopsForSiteGate has in common with it.  [MS-MQBR] 3.1.5.2, 3.1.5.3"""
+        """GetNextHopsForRouter, and the part that GetNextHopsForSiteGate shares with it.  [MS-MQBR] 3.1.5.2, 3.1.5.3"""
         if source.identifier in target.in_routing_servers:
             return (target.identifier,)
         if source.shares_site_with(target):
@@ -50,9 +50,9 @@ class Router:
         return self._enterprise.site_gates_of(source)
 
     def _from_site_gate(self, target: Member) -> tuple[str, ...]:
-        """GetNextHopsForSiteGate, for a destination in other sites: the gates of the next one.  [MS-MQBR] 3.1.5.3
+        """GetNextHopsForSiteGate, for a destination in other sites: the gates of the next site.  [MS-MQBR] 3.1.5.3
 
-        The specification takes the one of a destination's sites that the table happens to list last; we take
+        Of a destination's sites the specification takes the one that the table happens to list last; we take
         the nearest. A destination that is itself a gate of the next site is preferred to the others.
         """
         ways = [self._table[site] for site in target.sites if site in self._table]

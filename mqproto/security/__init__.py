@@ -1,7 +1,7 @@
 """Keys, encryption and signatures. Begin with README.md.
 
 Only this package imports pyca's `cryptography` and pycryptodome, which come with `pip install 'mqproto[security]'`.
-Nothing else in mqproto imports this package.
+No other part of mqproto imports this package.
 """
 
 from mqproto.security.algorithms import (

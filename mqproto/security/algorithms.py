@@ -49,8 +49,8 @@ class Provider:
     kind: ulProviderType of [MS-MQMQ] 2.2.1, PROV_RSA_FULL or PROV_RSA_AES.
     privacy_level: PrivacyLevel of messages that it encrypts.
     session_key_bits: the length of session keys, if the algorithm does not determine it.
-    key_pair_bits: the length of key pairs made here; the first provider takes only 512, for the others the text has
-        1,024.
+    key_pair_bits: the length of key pairs made here. The base provider takes only 512; for the others the
+        specification has 1,024.
     """
 
     word: str
@@ -109,7 +109,7 @@ def provider_by_privacy_level(level: int) -> Provider:
     """Return the provider that encrypted a message.  3.1.5.8.3
 
     Raises:
-        ProtectionError: PrivacyLevel has another value.
+        ProtectionError: no provider has this PrivacyLevel.
     """
     for provider in PROVIDERS:
         if provider.privacy_level == level:
@@ -129,7 +129,7 @@ def provider_by_word(word: str) -> Provider:
     """Return the provider with this short name, in any case.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such provider.
     """
     for provider in PROVIDERS:
         if provider.word == word.casefold():
@@ -161,7 +161,7 @@ def new_session_key(
 
     Args:
         reduced: SendEnhancedRC2Using40BitKeys, which affects only RC2 in the enhanced provider.
-        random: returns random bytes; worlds have dice of their own.
+        random: returns random bytes; worlds pass their own dice.
 
     Raises:
         UsageError: the provider has no such algorithm.

@@ -3,7 +3,7 @@
 [MS-MQQB] 3.1.1.3.3, 3.1.1.3.4, 3.1.6.10 to 3.1.6.13
 
 All of the specification's caches have the same rules: half of the entries go when the cache is full, and a timer
-removes entries that are too old. Ages are measured on the clock that never jumps; the text uses the time of day.
+removes entries that are too old. Ages are measured on the clock that never jumps, not by the time of day.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class AgeingCache(Generic[N, V]):
         return len(self._entries)
 
     def find(self, name: N) -> V | None:
-        """Return the value of this name, or None. As in the text, an expired one is found until the timer is due."""
+        """Return the value of this name, or None. As specified, an expired value is found until the timer is due."""
         found = self._entries.get(name)
         return None if found is None else found[1]
 

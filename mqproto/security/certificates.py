@@ -1,7 +1,7 @@
 """Certificates of signing keys, as in SenderCert.  [MS-MQMQ] 2.2.20.6
 
-This module does not judge who owns a certificate or who signed it: the directory, or its stand-in, knows its users'
-certificates by their bytes (3.1.5.8.3).
+This module does not judge who owns or signed a certificate: the directory, or its substitute, knows the certificates
+of its users by their bytes (3.1.5.8.3).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Certificate:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Certificate:
-        """Return the first certificate in PEM, or the one in DER.
+        """Return the first certificate in PEM, or the only one in DER.
 
         Raises:
             UsageError: there is no usable certificate.

@@ -1,8 +1,8 @@
 """Encrypts and decrypts bodies.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3, [MS-MQMQ] 2.2.19.3
 
-AES and RC2 run in CBC with an initial value of zeros and the padding of PKCS #5; the text gives the mode of AES alone.
-RC2 has as many effective bits as its key is long. RC4 starts again with each body, because one key serves many bodies
-and any may be lost. No cipher notices that a body was changed; only a signature does.
+AES and RC2 run in CBC with an initial value of zeros and PKCS #5 padding; the specification gives the mode only for
+AES. RC2 has as many effective bits as its key is long. RC4 starts again with each body, because one key is used for
+many bodies, any of which may be lost. Only a signature, and no cipher, shows that a body was changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decrypt(key: SessionKey, body: bytes) -> bytes:
     """Return the decrypted body.
 
     Raises:
-        ProtectionError: it is not a whole number of blocks, or its padding is wrong.
+        ProtectionError: the body is not a whole number of blocks, or its padding is wrong.
     """
     block = ALGORITHMS[key.algorithm].block_bytes
     if block == 1:

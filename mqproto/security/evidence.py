@@ -1,7 +1,7 @@
 """Opens and verifies captured messages for an analyst who has keys.
 
-It follows the rules of 3.1.5.8.3, as a queue manager does, but answers no sender. So it may say which key opened a
-message, or that none did, which a queue manager has to keep secret (exchange.py).
+It follows the rules of 3.1.5.8.3, like a queue manager, but answers no sender. So it may tell which key opened a
+message, or that no key did, which a queue manager must keep secret (exchange.py).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mqproto.security.signing import SignatureKind, verified_by
 from mqproto.wire import MessageClass, UserMessage
 
 REMEMBERED: Final = 1_000
-"""For how many session keys to remember what opens them: a sender uses one for many messages."""
+"""The most session keys for which to remember how they are opened: a sender uses a key for many messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
     """A message that one of the keys opened.
 
-    message: with its body in clear.
-    is_padded: whether the cipher has padding, which was right. RC4 has none: any key opens its bodies.
+    message: the message with its body in clear.
+    is_padded: whether the cipher has padding, which was correct. RC4 has none, so any key opens its bodies.
     """
 
     message: UserMessage = field(repr=False)
@@ -42,9 +42,9 @@ class Opening:
 class Proof:
     """The result of checking a signature.
 
-    kind: which of the three it is; None if it is wrong.
-    certificate: the message's own, with which it was checked; None if it carries none.
-    key: the key that verified it; None if none did.
+    kind: the kind of the signature; None if it is wrong.
+    certificate: the message's certificate, with which it was checked; None if the message has none.
+    key: the key that verified the signature; None if no key did.
     """
 
     kind: SignatureKind | None
@@ -89,10 +89,10 @@ class Examiner:
     def proof(self, message: UserMessage) -> Proof:
         """Check the signature of a message in clear.
 
-        It is checked with the message's own certificate; without one, with all keys at hand.
+        The message's own certificate is used; if it has none, all given keys are tried.
 
         Raises:
-            ProtectionError: it cannot be checked.
+            ProtectionError: the signature cannot be checked.
         """
         hash_function(message.properties.hash_algorithm)
         if message.security is None:

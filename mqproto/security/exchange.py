@@ -1,9 +1,9 @@
 """Puts session keys into SIMPLEBLOBs, and takes them out.  [MS-MQQB] 2.4.2, 3.1.7.1.5, 3.1.5.8.3
 
-The scheme is RSAES-PKCS1-v1_5, which is safe only while nobody can ask whether bytes are well encrypted: a million
-answers tell a stranger a key (Bleichenbacher, 1998). So this module gives no answer. It replaces what is not a key of
-the right length by a key derived from the bytes and our private key, much as TLS 1.2 does (RFC 5246 7.4.7.1). Then the
-body's padding, or a signature, is wrong, as with any other wrong key.
+The scheme is RSAES-PKCS1-v1_5, which is safe only if nobody can find out whether bytes are correctly encrypted: a
+million answers reveal a key (Bleichenbacher, 1998). So this module never tells. If decryption yields no key of the
+right length, it returns a key derived from the bytes and our private key, much as TLS 1.2 does (RFC 5246 7.4.7.1).
+Then the body's padding, or a signature, is wrong, as with any other wrong key.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ def seal_session_key(key: SessionKey, receiver: PublicKey) -> SimpleBlob:
 
 
 def open_session_key(blob: SimpleBlob, own: KeyPair, provider: Provider) -> SessionKey:
-    """Return the key that a sender sealed; if it is not well sealed, a key that nobody knows.
+    """Return the key that a sender sealed; if it is badly sealed, a key that nobody knows.
 
     Raises:
-        ProtectionError: as anybody can see, it is not for us: its algorithm or length is wrong.
+        ProtectionError: the blob's algorithm or length is wrong, which is no secret.
     """
     return open_session_keys(blob, [own], provider)[0]
 
 
 def open_session_keys(blob: SimpleBlob, own: Sequence[KeyPair], provider: Provider) -> list[SessionKey]:
-    """Open a session key that may be for any of our key pairs, because one replaced another.
+    """Open a session key that may be for any of our key pairs, old or new.
 
-    A wrong pair yields a key of the right length now and then, so there may be several; the body tells.
+    A wrong pair sometimes yields a key of the right length, so there may be several keys; decrypting the body decides.
 
     Args:
         own: at least one key pair, the newest first.
@@ -53,7 +53,7 @@ def session_keys_in(
 ) -> list[tuple[KeyPair, SessionKey]]:
     """Return the keys of the right length that a blob yields, each with our key pair that opened it.
 
-    Never let a sender learn whether there was any. An analyst may know.
+    A sender must never learn whether there was any key. An analyst may know.
 
     Raises:
         ProtectionError: as from `open_session_key`.
@@ -74,7 +74,7 @@ def session_keys_in(
 
 
 def _decrypted(own: KeyPair, encrypted: bytes) -> bytes:
-    """Return the decrypted bytes: anything if they are badly encrypted, or nothing if OpenSSL before 3.2 refuses."""
+    """Return the decrypted bytes: arbitrary ones if they are badly encrypted, or none if OpenSSL before 3.2 refuses."""
     try:
         return own.rsa.decrypt(encrypted, PKCS1v15())
     except ValueError:

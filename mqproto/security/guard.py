@@ -1,10 +1,10 @@
 """The guard of a queue manager that has keys.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
-`Keys` tells it whose keys are whose: it stands for the directory, and for the place of the private keys. The owner may
-replace it at any time.
+`Keys` tells the guard who owns which key: it replaces the directory, and the store of private keys. The guard's owner
+may replace it at any time.
 
-It does last what 3.1.5.8.3 does first: a signature covers the body in clear, so the message is decrypted before it is
-authenticated. Nothing about it is told until both have succeeded.
+The guard authenticates last, which 3.1.5.8.3 does first: a signature covers the body in clear, so the message must be
+decrypted before. The result is revealed only after both steps have succeeded.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from mqproto.wire import Guid, UserMessage, guid_text, sid_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 SIGNATURES: Final = 8_192
-"""How many signatures to remember; each takes about 300 bytes."""
+"""The most signatures to remember; each takes about 300 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
     """All keys and certificates that a queue manager knows of.
 
-    own: our key pairs for key exchange by the provider's word, the one in use first.
+    own: our key pairs for key exchange by the provider's word, the present one first.
     signers: the signing keys for applications, by name: the sender that messages name, and the key.
     managers: each queue manager's public keys for key exchange, by the provider's word: PublicEncryptionKeyList.
     users: the certificates of each user by SID, or queue manager by GUID: Certificates of a User.
@@ -63,7 +63,7 @@ class KeyGuard:
     """Opens, verifies, signs and seals.
 
     Args:
-        random: returns random bytes for session keys; worlds have dice of their own.
+        random: returns random bytes for session keys; worlds pass their own dice.
     """
 
     def __init__(
@@ -122,10 +122,10 @@ class KeyGuard:
             del refusal  # It refers to this frame, and would keep the message until garbage collection.
 
     def _openings(self, message: UserMessage, weak: Collection[str], now: Moment) -> Iterator[UserMessage]:
-        """Yield what an encrypted message may be in clear.
+        """Yield the possible clear forms of an encrypted message.
 
         Raises:
-            ProtectionError: it is refused.
+            ProtectionError: the message is refused.
         """
         word = self._see_cipher(message, weak)
         reject_reduced = self._settings.reject_enhanced_rc2_using_40_bit_keys
@@ -152,7 +152,7 @@ class KeyGuard:
         return word
 
     def _see_sender(self, message: UserMessage, certificate: Certificate, now: Moment) -> None:
-        """Check that the certificate of a signed message is the sender's own, if it names one.  3.1.5.8.3
+        """Check that the certificate of a signed message is its sender's own, if it names a sender.  3.1.5.8.3
 
         Without a sender, the signature proves only that the message is as its signer wrote it.
 
@@ -174,9 +174,9 @@ class KeyGuard:
         self._start(Timer.USER_CERT_CACHE_CLEANUP)
 
     def _see_whether_new(self, message: UserMessage) -> None:
-        """Note a signature that came before: none covers MessageID or time, so a captured message can be sent again.
+        """Log a signature that came before: none covers MessageID or time, so a captured message can be replayed.
 
-        This looks the same as a sender that repeats itself, so the message is accepted.
+        A replay looks like a sender that repeats itself, so the message is accepted.
         """
         user, listed = message.user, message.multi_queue_format
         assert message.security is not None, "only what has a SecurityHeader is signed"
@@ -250,8 +250,8 @@ class KeyGuard:
     def _choose(self, message: UserMessage, manager: Guid) -> tuple[Provider, int, PublicKey]:
         """The provider, the algorithm and the receiver's key.  3.1.7.1.5
 
-        PrivacyLevel is the minimum: the strongest provider counts that the receiver has a key for. A message that names
-        its algorithm uses that one, following note <66>.
+        PrivacyLevel is the minimum: of the providers for which the receiver has a key, the strongest is used. A message
+        that names an algorithm uses that algorithm, following note <66>.
 
         Raises:
             UsageError: the receiver has no suitable key.

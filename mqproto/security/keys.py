@@ -1,7 +1,7 @@
 """Key pairs, and the public keys of others: as PEM and as the CryptoAPI's blobs.
 
-Keys are values; the shell decides where to store them, and their repr shows no secret. As in the CryptoAPI, keys for
-signatures and for key exchange are separate key pairs.
+Keys are values: the shell decides where to store them, and their repr shows no secret. As in the CryptoAPI, signatures
+and key exchange have separate key pairs.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class KeyPair:
         self._seed = hashlib.sha256(secret).digest()
 
     def substitute(self, encrypted: bytes) -> bytes:
-        """Return 32 bytes that only the owner of the private key can predict, the same ones each time."""
+        """Return 32 bytes that only the owner of the private key can predict, always the same for the same input."""
         return hmac.digest(self._seed, encrypted, "sha256")
 
     @classmethod
@@ -137,8 +137,8 @@ class KeyPair:
         """Return the private key in a PEM file, or in a PRIVATEKEYBLOB of the CryptoAPI.
 
         Args:
-            is_known: whether it was valid when it was written. Then check only that its numbers fit each other, which
-                detects a damaged file, and not that they are prime, which takes 30 ms with 2,048 bits.
+            is_known: whether the key was valid when it was written. If so, check only that its numbers are consistent,
+                which detects a damaged file, and not that they are prime, which takes 30 ms with 2,048 bits.
 
         Raises:
             UsageError: there is no usable key.
@@ -167,7 +167,7 @@ class KeyPair:
 
     @classmethod
     def from_primes(cls, p: int, q: int) -> KeyPair:
-        """Return the key pair of two primes. pyca does not make short keys, but works with them."""
+        """Return the key pair made from two primes. pyca does not make short keys, but works with them."""
         private = pow(EXPONENT, -1, (p - 1) * (q - 1))
         public = rsa.RSAPublicNumbers(EXPONENT, p * q)
         parts = (rsa.rsa_crt_dmp1(private, p), rsa.rsa_crt_dmq1(private, q), rsa.rsa_crt_iqmp(p, q))
@@ -248,7 +248,7 @@ def new_key_pair(bits: int) -> KeyPair:
     """Return a new key pair.
 
     Raises:
-        UsageError: nobody can use keys of this length.
+        UsageError: keys of this length cannot be used.
     """
     if not MINIMUM_BITS <= bits <= MAXIMUM_BITS or bits % 8:
         raise UsageError(f"a key of {bits} bits: ask for {MINIMUM_BITS} to {MAXIMUM_BITS:,}, a multiple of 8")
@@ -258,7 +258,7 @@ def new_key_pair(bits: int) -> KeyPair:
 
 
 def _fit(numbers: rsa.RSAPrivateNumbers) -> bool:
-    """Whether the numbers of a private key fit each other; signing with others would give away the secret."""
+    """Whether the numbers of a private key fit each other; signing with others would reveal the secret."""
     p, q, d, public = numbers.p, numbers.q, numbers.d, numbers.public_numbers
     return (
         min(p, q) > 1
@@ -272,9 +272,9 @@ def _fit(numbers: rsa.RSAPrivateNumbers) -> bool:
 
 
 def _short_key(bits: int) -> KeyPair:
-    """Return a key of the length that the base provider asks for, which anybody can break.
+    """Return a key of the length that the base provider requires, which anybody can break.
 
-    pyca works with such keys but does not make them; nor does pycryptodome, but it makes the primes.
+    pyca works with such keys but does not make them. pycryptodome does not make them either, but makes the primes.
     """
     from Crypto.Math.Primality import generate_probable_prime
 

@@ -23,7 +23,7 @@ from mqproto.wire.layouts.keyblobs import RC2
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PUBLIC
 
 SEALED_FOR: Final = (PRIVATE_ON_DESTINATION, PUBLIC)
-"""The destination types whose queue manager, and therefore key, is known."""
+"""The types of destinations with a known queue manager, and therefore a known key."""
 ReceiveCache = AgeingCache[ReceiveName, CachedSymmetricKey]
 
 
@@ -48,7 +48,7 @@ def sealed(message: UserMessage, sending: CachedSymmetricKey) -> UserMessage:
     """Return the message with its body encrypted.
 
     Raises:
-        UsageError: it goes by a direct format name, so it cannot be encrypted.
+        UsageError: the message goes by a direct format name, so it cannot be encrypted.
     """
     if message.user.destination_type not in SEALED_FOR:
         raise UsageError("a direct format name cannot be encrypted: send it by a private or public one")
@@ -92,16 +92,16 @@ def openings(
     *,
     reject_reduced: bool = False,
 ) -> Iterator[UserMessage]:
-    """Yield what a message may be in clear, at least one. There are several if a wrong key fits by chance, as one in
-    256 does from a wrong key pair of the same length. Only a signature tells them apart.
+    """Yield the possible clear forms of a message, at least one. There are several if a wrong key fits by chance, as one
+    in 256 does from a wrong key pair of the same length. Only a signature tells them apart.
 
     Args:
-        own: our key pairs for key exchange by the provider's word, the one in use first.
+        own: our key pairs for key exchange by the provider's word, the present one first.
         cache: the keys that earlier messages brought.
         reject_reduced: RejectEnhancedRC2Using40BitKeys.
 
     Raises:
-        ProtectionError: it is refused.
+        ProtectionError: the message is refused.
     """
     security, properties = message.security, message.properties
     assert security is not None, "nothing is encrypted without a SecurityHeader"
@@ -146,7 +146,7 @@ def in_clear(message: UserMessage, body: bytes) -> UserMessage:
 
 
 def _keys_in(name: ReceiveName, provider: Provider, own: Mapping[str, Sequence[KeyPair]]) -> list[SessionKey]:
-    """Return the session keys that a message may have brought: one for each of our keys that may be meant."""
+    """Return the possible session keys of a message: one for each of our key pairs that may have been used."""
     pairs = own.get(provider.word, ())
     if not pairs:
         raise unsupported(f"there is no key for the {provider.word} provider here: mqproto keys make")
@@ -157,7 +157,7 @@ def session_blob(encrypted: bytes, algorithm: int) -> SimpleBlob:
     """Return the session key that a message brought, still encrypted.
 
     Raises:
-        ProtectionError: it brought none, or one for another algorithm.
+        ProtectionError: it brought no key, or a key for another algorithm.
     """
     try:
         blob = simple_blob.decode(encrypted)

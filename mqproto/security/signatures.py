@@ -25,7 +25,7 @@ SHA_512: Final = 0x800E
 HASHES: Final[Mapping[int, hashes.HashAlgorithm]] = MappingProxyType(
     {MD5: hashes.MD5(), SHA_1: hashes.SHA1(), SHA_256: hashes.SHA256(), SHA_512: hashes.SHA512()}
 )
-"""By HashAlgorithm of the MessagePropertiesHeader."""
+"""The hash functions, by HashAlgorithm of the MessagePropertiesHeader."""
 _BROKEN: Final = {0x8001: "MD2", 0x8002: "MD4"}
 
 
@@ -51,7 +51,7 @@ def verify(algorithm: int, signer: PublicKey, data: bytes, signature: bytes) -> 
     """Check that this key signed these bytes.
 
     Raises:
-        ProtectionError: it did not, or the hash is not accepted.
+        ProtectionError: the signature does not verify, or the hash is not accepted.
     """
     chosen = hash_function(algorithm)
     try:
@@ -68,7 +68,7 @@ def hash_function(algorithm: int) -> hashes.HashAlgorithm:
     """Return the hash function for HashAlgorithm.
 
     Raises:
-        ProtectionError: there is none, or it is broken.
+        ProtectionError: the hash function is unknown or broken.
     """
     found = HASHES.get(algorithm)
     if found is None:

@@ -2,10 +2,10 @@
 
 [MS-MQMQ] 2.5, [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
-A field is hashed as it lies in the packet, from its first byte to its last: numbers little-endian, a label with its
-NUL, a queue's name without the padding after it. An absent field is left out. Bits become the bytes that the text
-makes of them. The body is hashed in clear: 3.1.7.1 signs before it encrypts, so a verifier has to decrypt first, though
-3.1.5.8.3 has it the other way round.
+A field is hashed as it is in the packet, from its first byte to its last: numbers little-endian, a label with its NUL,
+a queue's name without the padding after it. An absent field is left out. Bits become bytes as the specification says.
+The body is hashed in clear: 3.1.7.1 signs before it encrypts, so a verifier must decrypt first, although 3.1.5.8.3
+has the opposite order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mqproto.wire.layouts.security import NO_SENDER
 
 
 class SignatureKind(IntEnum):
-    """Which fields a signature covers; the numbers are SecurityHeader.Flags.AS of a verified message."""
+    """The kinds of signatures, by the fields that they cover; the numbers are SecurityHeader.Flags.AS when verified."""
 
     MSMQ_10 = 1
     MSMQ_20 = 3
@@ -55,7 +55,7 @@ def signed(
 ) -> UserMessage:
     """Return the message with a signature and the certificate that verifies it. Its body must not be encrypted yet.
 
-    If the message lists its destinations, the signature is of MSMQ 3.0, and is beside the list (3.1.7.1.4).
+    If the message lists its destinations, the signature has the kind of MSMQ 3.0 and is beside the list (3.1.7.1.4).
 
     Args:
         sender_id: a SID, or the GUID of a queue manager, as `sender_id_type` says.
@@ -87,10 +87,10 @@ def signed(
 
 
 def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
-    """Verify a message with its own certificate; return kind and certificate. This does not prove who owns it.
+    """Verify a message with its own certificate; return kind and certificate. The certificate's owner is not proven.
 
     Raises:
-        ProtectionError: it is not signed, or not by the owner of its certificate.
+        ProtectionError: the message is not signed, or not by the owner of its certificate.
     """
     if not any(_signatures(message)):
         raise bad_signature("the message is not signed")
@@ -104,8 +104,8 @@ def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[Signat
     """Return the kind of a message's signature, and the first key that verifies it; give at least one key.
 
     Raises:
-        ProtectionError: it is not signed, or not with one of these keys. If it cannot be checked here, the class is
-            NACK_UNSUPPORTED_CRYPTO_PROVIDER.
+        ProtectionError: the message is not signed, or not with one of these keys. If its signature cannot be checked,
+            the class is NACK_UNSUPPORTED_CRYPTO_PROVIDER.
     """
     refusal = bad_signature("the message is not signed")
     for kind, signature in _signatures(message):
@@ -124,9 +124,9 @@ def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[Signat
 
 
 def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
-    """Yield what a message's signature may be, in the order to try.  3.1.5.8.3
+    """Yield the possible kinds of a message's signature, in the order to try, with its bytes.  3.1.5.8.3
 
-    A signature of MSMQ 3.0 may be in the SecurityHeader as well, according to [MS-MQMQ] 2.2.20.6.
+    A signature of MSMQ 3.0 may also be in the SecurityHeader, according to [MS-MQMQ] 2.2.20.6.
     """
     security, listed = message.security, message.multi_queue_format
     if security is None:
@@ -191,12 +191,12 @@ def _list_of(message: UserMessage) -> bytes:
 
 
 def _raw(fields: list[SeenField], name: str) -> bytes:
-    """Return the bytes of a field with everything in it."""
+    """Return the bytes of a field, including all fields inside it."""
     return b"".join(each.raw for each in fields if each.name == name or each.name.startswith(f"{name}."))
 
 
 def _numbers(message: UserMessage) -> bytes:
-    """Return the bits and numbers of 2.5.2 and 2.5.3, each in as many bytes as the text says."""
+    """Return the bits and numbers of 2.5.2 and 2.5.3, each in as many bytes as the specification says."""
     user, properties = message.user, message.properties
     return _NUMBERS(
         user.delivery_mode,

@@ -12,20 +12,20 @@ from mqproto.session.data import InFlight, SessionData, ahead
 from mqproto.wire import SessionAck, SessionHeader, with_session_header
 
 FLAG_COUNT: Final = 32
-"""How many recoverable messages the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
+"""The number of recoverable messages that the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
 ACK_DELAY_MS: Final = 100
-"""How long an acknowledgment waits for more to acknowledge."""
+"""How long an acknowledgment waits for further messages to acknowledge."""
 ACK_WINDOW_PART: Final = 4
 ACK_BYTES: Final = 64 * 1024
 """An acknowledgment leaves at once for one part in ACK_WINDOW_PART of the window, or for this many bytes."""
 SMOOTHED: Final = 1 / 8
-"""The weight of the latest time in the average time to acknowledge, as for TCP's round trips (RFC 6298)."""
+"""The weight of the latest measurement in the average time to acknowledge, as for TCP's round trips (RFC 6298)."""
 HALF_CIRCLE: Final = 0x8000
-"""A 16-bit count that is ahead of another by this much or more is really behind it."""
+"""If a 16-bit count is ahead of another by this much or more, it is really behind it."""
 
 
 def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> None:
-    """UserMessages go out: they have the next numbers of the session, and are to be acknowledged.  3.1.7.1.3"""
+    """Count UserMessages that go out: they get the next numbers of the session, and await acknowledgment.  3.1.7.1.3"""
     data.message_sent_count = (data.message_sent_count + len(entries)) & 0xFFFF
     data.unacknowledged += entries
     recoverable = [entry for entry in entries if entry.recoverable]
@@ -40,10 +40,10 @@ def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> N
 
 
 def count_received(data: SessionData, count: int, *, recoverable: bool) -> None:
-    """UserMessages came: count them, also those that turn out to be duplicates.  3.1.5.8.2, 3.1.5.8.7
+    """Count UserMessages that came, also those that turn out to be duplicates.  3.1.5.8.2, 3.1.5.8.7
 
-    By the letter of 3.1.5.8.1 a duplicate would not be counted; the next session acknowledgment would then find the
-    two counts apart and close the session.
+    By the letter of 3.1.5.8.1 a duplicate would not be counted. Then the counts of both ends would differ, and the next
+    session acknowledgment would close the session.
     """
     data.message_received_count = (data.message_received_count + count) & 0xFFFF
     data.unacked_received_msg_count += count
@@ -56,10 +56,10 @@ def is_due(data: SessionData, now: Moment) -> bool:
     """Whether to acknowledge received messages in this turn. If not, the Session Ack Send Timer runs.  3.1.2.5
 
     A message that comes alone would get its own acknowledgment, which costs both ends as much as a message.
-    So it waits for more, unless the sender might wait for it because part of its window, or of its bytes, is
-    outstanding. By the letter it would leave at the 33rd message, or after half a second.  3.1.5.8.7
+    So the acknowledgment waits for more messages, unless so much is outstanding that the sender might wait for
+    it. By the letter it would leave at the 33rd message, or after half a second.  3.1.5.8.7
 
-    For an express message it leaves at once, because after a crash nobody here remembers that it came.
+    For an express message it leaves at once, because after a crash the receipt is forgotten here.
     """
     count = data.unacked_received_msg_count
     if count == 0:
@@ -79,9 +79,9 @@ def is_due(data: SessionData, now: Moment) -> bool:
 
 
 def acknowledge(data: SessionData) -> None:
-    """Acknowledge all that was received, 32 recoverable messages to a header. It is on disk when this leaves.
+    """Acknowledge all received messages, 32 recoverable ones per header. They are on disk when the headers leave.
 
-    One header rides on the last UserMessage of the outbox, if there is one; the others go alone.  3.1.6.4, 3.1.7.11
+    One header is added to the last UserMessage of the outbox, if there is one; the others go alone.  3.1.6.4, 3.1.7.11
     """
     if data.unacked_received_msg_count == 0:
         return
@@ -110,7 +110,7 @@ def acknowledge(data: SessionData) -> None:
 def say_paused(data: SessionData) -> None:
     """Send a SessionAck with a window of one and nothing new: a queue towards the neighbour is on hold.  3.1.7.13
 
-    Received messages that are not yet on disk are acknowledged after the commit as ever, with our window.
+    Received messages that are not yet on disk are acknowledged after the commit as usual, with our window.
     """
     data.send(
         SessionAck(
@@ -137,7 +137,7 @@ def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None
 def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -> None:
     """Take a SessionHeader: which messages the neighbour has received and saved, and how many it has sent.  3.1.5.5
 
-    AckSequenceNumber covers all messages up to it. One that is older than the last covers nothing new.
+    AckSequenceNumber acknowledges all messages up to it. A number older than the last acknowledges nothing new.
     """
     received = ahead(header.ack_sequence_number, acknowledged_count(data))
     if received >= HALF_CIRCLE:
@@ -173,7 +173,7 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
 
 
 def time_acknowledgment(data: SessionData, now: Moment) -> None:
-    """Time one message at a time: the last of those that were sent together."""
+    """Measure the time to acknowledge, one message at a time: the last of those that were sent together."""
     assert data.timed_ms is not None
     if ahead(acknowledged_count(data), data.timed_number) < HALF_CIRCLE:
         took_ms, known_ms = now.uptime_ms - data.timed_ms, data.acknowledged_ms
@@ -184,9 +184,9 @@ def time_acknowledgment(data: SessionData, now: Moment) -> None:
 def take_saved(data: SessionData, header: SessionHeader) -> bool:
     """Complete the messages that the header says were saved. Return False if that closed the session.  3.1.5.5.3
 
-    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 are saved as well. If no
-    bit is set, the number stands for itself, by the first sentence of 3.1.5.5.3. If nothing was saved it is 0, which
-    therefore says nothing without a bit, also after the count has wrapped.  [MS-MQMQ] 2.2.20.4
+    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 are saved, too. If no bit
+    is set, the number itself counts, by the first sentence of 3.1.5.5.3. It is 0 if nothing was saved, so 0 without a
+    bit says nothing, also after the count has wrapped.  [MS-MQMQ] 2.2.20.4
     """
     base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags or 1
     first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF
@@ -216,7 +216,7 @@ def take_saved(data: SessionData, header: SessionHeader) -> bool:
 
 
 def complete(data: SessionData, entries: Iterable[InFlight]) -> None:
-    """The neighbour has answered for these messages; their queues may forget them."""
+    """Note that the neighbour has answered for these messages, so their queues may forget them."""
     for entry in entries:
         if not entry.done:
             entry.done = True
@@ -225,5 +225,5 @@ def complete(data: SessionData, entries: Iterable[InFlight]) -> None:
 
 
 def acknowledged_count(data: SessionData) -> int:
-    """The number of the last message that an AckSequenceNumber covered."""
+    """The number of the last message that an AckSequenceNumber acknowledged."""
     return (data.message_sent_count - len(data.unacknowledged)) & 0xFFFF

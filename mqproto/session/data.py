@@ -27,7 +27,7 @@ TIMERS: Final = (
 
 
 class SessionState(Enum):
-    """SessionState. WAITING_RECONNECT is not here: it belongs to a neighbour, which then has no session."""
+    """SessionState. WAITING_RECONNECT is missing: it belongs to a neighbour, which then has no session."""
 
     CONNECTING = "the transport is being opened"
     WAITING_EC_MSG = "WAITING_EC_MSG"
@@ -39,9 +39,9 @@ class SessionState(Enum):
 
 
 class ConnectionStatus(StrEnum):
-    """How far an attempt at a session has come, or how it failed: a Status of ConnectionHistory.  [MS-MQDMPR] 3.1.1.3
+    """The progress of an attempt at a session, or its failure: a Status of ConnectionHistory.  [MS-MQDMPR] 3.1.1.3
 
-    The failures are those that can be told apart here; each attempt has its reason in words beside it.
+    Only failures that can be told apart here are listed; each attempt also has its reason in words.
     """
 
     IN_PROCESS = "InProcess"
@@ -52,15 +52,15 @@ class ConnectionStatus(StrEnum):
     SOCKET_CONNECT_FAILURE = "SocketConnectFailure"
     CONNECTION_REFUSED = "ConnectionRefused"
     CERTIFICATE_VALIDATION_FAILURE = "CertificateValidationFailure"
-    """No session failed: a message could not be encrypted for its destination.  [MS-MQQB] 3.1.7.1.5.1"""
+    """A message, not a session, failed: it could not be encrypted for its destination.  [MS-MQQB] 3.1.7.1.5.1"""
 
 
 class Remote(NamedTuple):
-    """Who is at the other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is more than a claim.
+    """The other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is more than a claim.
 
     A peer with a mere claim is a stranger.
 
-    is_met: whether the claim comes from where that queue manager was met.
+    is_met: whether the claim comes from the address where that queue manager was met.
     """
 
     address: str
@@ -74,7 +74,7 @@ class InFlight:
     """An OutgoingMessagePosition that was sent on a session.  3.1.1.3.1.2
 
     origin: the queue that sent it; the session only hands it back.
-    order: counts the messages of the session without wrapping.
+    order: the message's number on the session, which does not wrap.
     sealed: the packet as it is sent, if that differs from `packet`, which is in clear.
     """
 
@@ -93,7 +93,7 @@ class InFlight:
 
 @dataclass(slots=True, eq=False)
 class SessionData:
-    """The ADM elements of one session, named as in the specification, and what it wants sent.
+    """The ADM elements of one session, named as in the specification, and its outbox.
 
     Counts are 16 bits wide and wrap every 65,536 messages; compare two of them only with `ahead`.
     """
@@ -101,23 +101,23 @@ class SessionData:
     key: int
     local_qm: Guid
     remote_qm: Guid | None
-    """RemoteQMGuid; None until the neighbour has said who it is."""
+    """RemoteQMGuid; None until the neighbour has identified itself."""
     remote_address: str
     direct: bool
-    """Whether we opened it for a direct format name, whose owner's GUID we did not know."""
+    """Whether we opened the session for a direct format name, without knowing the GUID of its owner."""
     initiator: bool
-    """Whether we opened it."""
+    """Whether we opened the session."""
     settings: Settings
     timers: Timers
     state: SessionState
     admit: Admit
-    """Asked when the peer has presented a GUID that we did not expect."""
+    """Called when the peer has presented a GUID that we did not expect."""
     certified: Guid | None = None
     """The queue manager to which the peer's certificate is pinned; None for a plain connection."""
     proven: bool = False
     """Whether the peer is the queue manager whose GUID it presents (`Routes.proves`). If not, it is a stranger."""
     met: bool = False
-    """Whether it is a stranger at the place where the queue manager with its GUID was met."""
+    """Whether the peer is a stranger at the address where the queue manager with its GUID was met."""
     address: str = ""
     """The address that was connected to, if `remote_address` is a name."""
     status: ConnectionStatus = ConnectionStatus.IN_PROCESS
@@ -131,9 +131,9 @@ class SessionData:
     last_acked_recoverable_msg_seq_number: int = 0
     unacked_received_msg_count: int = 0
     unacked_received_bytes: int = 0
-    """The bytes since the last acknowledgment, including the neighbour's own acknowledgments."""
+    """The bytes received since our last acknowledgment, including the neighbour's acknowledgments."""
     ack_due_ms: int | None = None
-    """When to acknowledge what was received; None if nothing waits for that."""
+    """When to acknowledge received messages; None if none waits for that."""
     received_window_size: int = 1
     session_active: bool = False
     received_ack: bool = False
@@ -143,19 +143,19 @@ class SessionData:
     unacknowledged: deque[InFlight] = field(default_factory=deque)
     """Sent messages that no AckSequenceNumber covers yet."""
     unsaved: deque[InFlight] = field(default_factory=deque)
-    """Sent recoverable messages not yet flagged as saved, in order of their sequence numbers, without holes."""
+    """Sent recoverable messages not yet flagged as saved, in order of their sequence numbers, without gaps."""
     in_flight_bytes: int = 0
     timed_number: int = 0
     timed_ms: int | None = None
-    """When message `timed_number` was sent; None if no acknowledgment is timed."""
+    """When message `timed_number` was sent; None if no message is being timed."""
     acknowledged_ms: float | None = None
-    """How long the neighbour has lately taken to acknowledge; None if it has acknowledged nothing."""
+    """The time that the neighbour has recently taken to acknowledge; None if it has acknowledged nothing."""
     completed: list[InFlight] = field(default_factory=list)
-    """Acknowledged for good since the queue manager last looked: express received, recoverable saved."""
+    """Messages completed since the queue manager last looked: express ones received, recoverable ones saved."""
 
     outbox: list[bytes] = field(default_factory=list)
     last_message_index: int = -1
-    """The index in the outbox of the last UserMessage, for a SessionHeader to ride on; -1 if there is none."""
+    """The index in the outbox of the last UserMessage, which may take a SessionHeader; -1 if there is none."""
     closed: CloseTransport | None = None
 
     def send(self, packet: Packet) -> None:
@@ -163,14 +163,14 @@ class SessionData:
         self.outbox.append(encode_packet(packet))
 
     def received_is_answered(self) -> None:
-        """Note that the next packet acknowledges all that was received."""
+        """Note that the next packet acknowledges all received messages."""
         self.unacked_received_msg_count = self.unacked_received_bytes = 0
         if self.ack_due_ms is not None:
             self.ack_due_ms = None
             self.timers.stop(Timer.SESSION_ACK_SEND, self.key)
 
     def close(self, section: str, reason: str) -> None:
-        """Close the session; what waits in the outbox still goes out.  3.1.5.9"""
+        """Close the session; the packets in the outbox still go out.  3.1.5.9"""
         if self.state is SessionState.CLOSED:
             return
         if self.status in (ConnectionStatus.IN_PROCESS, ConnectionStatus.ESTABLISH_PACKET_RECEIVED):
@@ -191,11 +191,11 @@ class SessionData:
 
 
 Admit: TypeAlias = Callable[[SessionData, Guid, Moment], str | None]
-"""Decides whether the peer with this GUID is `proven`. Returns why it gets no session, or None."""
+"""Decides whether the peer with this GUID is `proven`. Returns the reason for refusing a session, or None."""
 
 
 def admit_all(data: SessionData, manager: Guid, now: Moment) -> str | None:
-    """Admit everybody and believe nobody, for tools that only listen to a session."""
+    """Grant every session without believing the GUID, for tools that only listen to a session."""
     return None
 
 

@@ -17,7 +17,7 @@ of an answer has this value, Windows sends it, and scanners know queue managers 
 
 
 def request_connection(data: SessionData, now: Moment) -> None:
-    """The transport is open: say who we are and whom we want.  3.1.5.2.3"""
+    """Identify ourselves and the wanted queue manager, because the transport is open.  3.1.5.2.3"""
     data.send(
         establish_connection(
             client=data.local_qm,
@@ -31,10 +31,10 @@ def request_connection(data: SessionData, now: Moment) -> None:
 
 
 def answer_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
-    """A neighbour asks for a session: grant it, or refuse and close.  3.1.5.3.1
+    """Grant a session that a neighbour asks for, or refuse it and close.  3.1.5.3.1
 
-    The GUID that it presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is welcome,
-    because it belongs to a direct format name; 2.2.1 would have it refused.
+    The GUID that it presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is accepted,
+    because it belongs to a direct format name; by 2.2.1 it would be refused.
     """
     data.remote_qm = packet.client_guid
     refusal = None
@@ -65,7 +65,7 @@ def answer_connection(data: SessionData, packet: EstablishConnection, now: Momen
 
 
 def confirm_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
-    """The acceptor answered: propose parameters, or close.  3.1.5.3.2"""
+    """Propose parameters after the acceptor's answer, or close.  3.1.5.3.2"""
     expected = data.remote_qm or packet.server_guid
     fault = None
     if packet.server_guid == data.local_qm:
@@ -107,7 +107,7 @@ def confirm_connection(data: SessionData, packet: EstablishConnection, now: Mome
 
 
 def accept_parameters(data: SessionData, packet: ConnectionParameters, now: Moment) -> None:
-    """The initiator proposes: take its timeouts, answer with our window, and the session is open.  3.1.5.4.1"""
+    """Take the initiator's timeouts, answer with our window, and open the session.  3.1.5.4.1"""
     if packet.refused:
         refused_after_all(data, "initiator")
         return
@@ -118,7 +118,7 @@ def accept_parameters(data: SessionData, packet: ConnectionParameters, now: Mome
 
 
 def adopt_parameters(data: SessionData, packet: ConnectionParameters, now: Moment) -> None:
-    """The acceptor answered with its window: the session is open.  3.1.5.4.2"""
+    """Take the acceptor's window, and open the session.  3.1.5.4.2"""
     if packet.refused:
         refused_after_all(data, "acceptor")
         return
@@ -126,13 +126,13 @@ def adopt_parameters(data: SessionData, packet: ConnectionParameters, now: Momen
 
 
 def refused_after_all(data: SessionData, peer: str) -> None:
-    """CS is set in ConnectionParameters: the connection is refused. 3.1.5.4 says no more about it.  [MS-MQQB] 2.2.1"""
+    """Handle ConnectionParameters with CS set: a refusal. 3.1.5.4 says no more about it.  [MS-MQQB] 2.2.1"""
     data.status = ConnectionStatus.CONNECTION_REFUSED
     data.close("2.2.1", f"the {peer} refused the connection in its ConnectionParameters")
 
 
 def proposed_parameters(data: SessionData) -> ConnectionParameters:
-    """The ConnectionParameters packet that states this session's values.  3.1.5.3.2, 3.1.5.4.1"""
+    """The ConnectionParameters packet with this session's values.  3.1.5.3.2, 3.1.5.4.1"""
     return ConnectionParameters(
         recoverable_ack_timeout_ms=data.recoverable_ack_send_timeout_ms,
         ack_timeout_ms=data.ack_wait_timeout_ms,
@@ -141,7 +141,8 @@ def proposed_parameters(data: SessionData) -> ConnectionParameters:
 
 
 def open_session(data: SessionData, window_size: int, now: Moment) -> None:
-    """Both sides know the parameters. A window of 0 would stall for ever, so it counts as 1.  3.1.5.4"""
+    """Open the session, because both sides know the parameters. A window of 0 would block, so it counts as 1.
+    3.1.5.4"""
     data.received_window_size = max(1, window_size)
     data.state = SessionState.OPEN
     data.status = ConnectionStatus.ESTABLISHED

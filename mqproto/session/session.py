@@ -1,4 +1,4 @@
-"""A session as its queue manager sees it: bytes in, UserMessages out, and back.  3.1.5, 3.1.6"""
+"""A session as its queue manager sees it: turns bytes into UserMessages, and back.  3.1.5, 3.1.6"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 
 class Rule(NamedTuple):
-    """The function for a welcome packet, and its section."""
+    """The function that handles an expected packet, and its section."""
 
     section: str
     act: Callable[[SessionData, Any, Moment], None]
@@ -71,7 +71,7 @@ RECEIVE: Final = {
     (SessionState.WAITING_CPR_MSG, ConnectionParameters): Rule("3.1.5.4.2", adopt_parameters),
     (SessionState.OPEN, SessionAck): Rule("3.1.5.5", take_session_ack),
 }
-"""The internal packets and the states that welcome them; a UserMessage is welcome when OPEN. Any other pair closes."""
+"""The internal packets, and the states that expect them; a UserMessage is expected when OPEN. Any other pair closes."""
 
 UNWELCOME: Final = {
     EstablishConnection: "3.1.5.3",
@@ -86,19 +86,19 @@ WELCOME: Final = {
     )
     for state in SessionState
 }
-"""The packets that are welcome in each state, for the PacketBuffer, which judges the first 16 bytes.
+"""The packets that each state expects, for the PacketBuffer, which judges the first 16 bytes.
 
-Before a session is open, each state welcomes one packet of one size, and the next state another. So a peer
+Before a session is open, each state expects one packet of one size, and the next state another. So a peer
 sends 604 bytes in all, an EstablishConnection and a ConnectionParameters, or it is refused at a packet's
-head; and at most 572 are kept. Bytes that come after the session was closed are ignored.
+head. At most 572 bytes are kept. Bytes that come after the session was closed are ignored.
 """
 WELCOME_WHEN_OPEN: Final = WELCOME[SessionState.OPEN]
 STRANGERS_IN_FLIGHT_BYTES: Final = 2**20
-"""The most bytes that may be unacknowledged by a stranger that has called us."""
+"""The most unacknowledged bytes on a session that a stranger has opened."""
 PACKET_MS: Final = 60_000
 PACKET_BYTES_PER_S: Final = 8 * 1024
-"""How long a packet that has begun may take to be complete, and how fast it has to come beyond that, from any peer. A
-sender waits no longer for our acknowledgment, which it cannot have before: 3.1.2.4 has 20 to 120 s."""
+"""How long a packet that has begun may take, from any peer: a fixed time, plus its size at this rate. Longer would be
+useless, because its sender waits for our acknowledgment only 20 to 120 s (3.1.2.4)."""
 UNSAVED_LIMIT: Final = 0x7FFF
 """Half of the 16-bit circle: beyond it, an old acknowledgment could not be told from a new one."""
 
@@ -143,7 +143,7 @@ class Session:
         self._shapes = Shapes()
         self._order = 0
         self.has_refused = False
-        """Whether it ended because a UserMessage from the neighbour could not be taken."""
+        """Whether the session ended because a UserMessage from the neighbour could not be taken."""
 
     @property
     def key(self) -> int:
@@ -179,7 +179,7 @@ class Session:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the peer, which opened it, has not yet said who it is, or has not opened the session."""
+        """Whether the peer, which opened the session, has not yet identified itself, or the session is not yet open."""
         return self.is_accepted and self.data.state in (
             SessionState.WAITING_EC_MSG,
             SessionState.WAITING_CP_MSG,
@@ -202,22 +202,22 @@ class Session:
 
     @property
     def window(self) -> int:
-        """How many messages may be unacknowledged at a time, by the windows of both ends."""
+        """The number of messages that may be unacknowledged at a time, by the windows of both ends."""
         return min(self.data.settings.window_size, self.data.received_window_size)
 
     @property
     def unacknowledged_count(self) -> int:
-        """How many messages were sent that no AckSequenceNumber covers yet."""
+        """The number of sent messages that no AckSequenceNumber has acknowledged yet."""
         return len(self.data.unacknowledged)
 
     @property
     def acknowledged_ms(self) -> float | None:
-        """How long the neighbour has lately taken to acknowledge; None if it has acknowledged nothing."""
+        """The time that the neighbour has recently taken to acknowledge; None if it has acknowledged nothing."""
         return self.data.acknowledged_ms
 
     @property
     def is_open(self) -> bool:
-        """Whether UserMessages may pass."""
+        """Whether UserMessages may be sent and received."""
         return self.data.state is SessionState.OPEN
 
     @property
@@ -227,9 +227,9 @@ class Session:
 
     @property
     def room(self) -> int:
-        """How many more messages may be sent within the window, which counts messages, and our own limit in bytes.
+        """How many more messages may be sent, by the window, which counts messages, and by our own limit in bytes.
 
-        3.1.7.1 compares only with our WindowSize; then a neighbour that announced less could never slow us down.
+        3.1.7.1 compares only with our WindowSize, so a neighbour with a smaller window could never slow us down.
         """
         data = self.data
         waits = data.unacknowledged or data.unsaved

@@ -1,5 +1,5 @@
-"""Rules that are a choice among few cases, as tables; tests cross each with all of its cases.
+"""Rules that choose among few cases, as tables; tests check each table with all of its cases.
 
 admission.py: who takes a message that came? strangers.py: how does a stranger's message count? consequences.py: what
-follows when a message ends? The rules of a session are such a table too: `mqproto.session.session.RECEIVE`.
+are the consequences of a message's end? The rules of a session are a table, too: `mqproto.session.session.RECEIVE`.
 """

@@ -1,7 +1,7 @@
 """Who takes a message that came, and why, as a table.  [MS-MQQB] 3.1.5.8
 
-Three things decide: who brings it, where it goes, and whether it is transactional. Room and copies are looked at
-before it is taken, and its time and its queue's quota when its turn has come.
+Three things decide: who brings the message, where it goes, and whether it is transactional. Room and duplicates are
+checked before it is taken; its time and its queue's quota are checked when its turn has come.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ class Take(Enum):
     """Who takes a message."""
 
     TURN_AWAY = "nobody: the session ends"
-    """Its sender keeps it."""
+    """The sender keeps the message."""
     REFUSE = "nobody: it ends here"
-    """Its sender is told. A stranger is not always told."""
+    """The sender is told. A stranger is not always told."""
     PASS_ON = "the queue towards its destination"
     CONFIRM = "the sequence that it confirms"
     """If it is neither an OrderAck nor a FinalAck, it is judged again, as a message for its queue."""
     LET_IN = "its queue"
     IN_SEQUENCE = "its queue, in sequence"
-    """Once all messages before it have come."""
+    """The message joins once all messages before it have come."""
     LOOK_UP = "its queue, in sequence, when the store has answered"
-    """A stranger's sequence may be on disk alone."""
+    """A stranger's sequence may be only on disk."""
 
 
 class Ruling(NamedTuple):
     """Who takes a message, and the section that says so.
 
-    message_class: the class that refuses it.
+    message_class: the class with which the message is refused.
     together: whether messages that are alike may be taken at once.
-    why: the reason why its session ends; {} is the source of the message.
+    why: the reason why the session ends; {} stands for the source of the message.
     """
 
     take: Take
@@ -47,7 +47,7 @@ class Ruling(NamedTuple):
 
 
 NEIGHBOUR: Final = "neighbour"
-"""A queue manager that is believed. The message is its own, or it is a declared router on the message's way."""
+"""A queue manager that is believed. It is the source of the message, or a declared router on the message's way."""
 NO_ROUTER: Final = "it brings a message of queue manager {} and is not a declared router on its ways"
 STRANGER: Final = "stranger"
 UNINVITED: Final = "stranger, not invited"
@@ -61,11 +61,11 @@ CLAIMS: Final = (
 )
 
 ELSEWHERE: Final = "elsewhere"
-"""It is for another queue manager."""
+"""The message is for another queue manager."""
 CLASSED: Final = "has a class"
-"""It is for us, and is not an ordinary message."""
+"""The message is for us, and is not an ordinary message."""
 MISSING: Final = None
-"""It is for us, and there is no queue of that name."""
+"""The message is for us, but there is no queue of that name."""
 TRANSACTIONAL, PLAIN = True, False
 """The kinds of queues, and of messages."""
 
@@ -101,4 +101,4 @@ _ROWS: Final[tuple[tuple[Iterable[str], Iterable[Destination], Iterable[bool], R
 RULES: Final[Mapping[tuple[str, Destination, bool], Ruling]] = {
     case: ruling for who, where, kind, ruling in _ROWS for case in product(who, where, kind)
 }
-"""By who brings a message, or why that is not welcome, where it goes, and whether it is transactional."""
+"""The rulings, by who brings a message or why it is unwelcome, where it goes, and whether it is transactional."""

@@ -1,8 +1,8 @@
 """The consequences of a message's end, as a table: who gets a FinalAck, and where the message is kept.
 
-Three things decide: how its way ended, whether this queue manager sent it, and whether it is transactional. Bits of the
-message say whether its sender wants what the table allows. Administration acknowledgments are not here: wherever a
-message ends, they are sent if four bits of it ask for them.
+Three things decide: how the message's way ended, whether this queue manager sent it, and whether it is transactional.
+Bits of the message say whether its sender wants what the table allows. Administration acknowledgments are not in the
+table: wherever a message ends, they are sent if four bits of it ask for them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ DISREGARDED: Final = frozenset(
         MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
     }
 )
-"""Classes of messages that a destination disregards (3.1.5.8.3, 3.1.5.8.5). They tell strangers what is here (5.1)."""
+"""Classes of messages that a destination disregards (3.1.5.8.3, 3.1.5.8.5). They would inform strangers (5.1)."""
 
 
 class End(Enum):
-    """How the way of a message ended; its class says more."""
+    """How the way of a message ended; its class gives the details."""
 
     REACHED = auto()
-    """It is in the queue that it was for; the next hop has it, as far as its sender is concerned."""
+    """The message is in its destination queue; or the next hop has it, which is enough for its sender."""
     RECEIVED = auto()
-    """An application has it."""
+    """An application has received the message."""
     KEPT_OUT = auto()
-    """It ended before it reached its queue."""
+    """The message ended before it reached its queue."""
     NOT_TAKEN = auto()
-    """Its destination cannot use it, or does not believe it: it has no such queue, no key for the body, or no
+    """The destination cannot use the message, or does not believe it: it has no such queue, no key for the body, or no
     proof of the sender."""
     TAKEN_OUT = auto()
-    """It was in its queue, and left it unreceived."""
+    """The message was in its queue, and left it unreceived."""
 
 
 def end_of(message_class: int) -> End:
@@ -62,7 +62,7 @@ class FinalAckRule(Enum):
 
     NEVER = auto()
     IF_ASKED = auto()
-    """If the FinalAck bit, or that of one of the journals, is set in the message."""
+    """A FinalAck is sent if the FinalAck bit, or the bit of one of the journals, is set in the message."""
     ALWAYS = auto()
 
 
@@ -108,4 +108,5 @@ CONSEQUENCES: Final[Mapping[tuple[End, bool, bool], Consequence]] = {
     (End.TAKEN_OUT, OTHERS, PLAIN): DEADLETTER,
     (End.TAKEN_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAckRule.IF_ASKED),
 }
-"""By how it ended, whether we sent it, and whether it is transactional.  [MS-MQQB] 3.1.5.8.2, 3.1.5.8.3, 3.1.7.2"""
+"""The consequences by end, whether we sent it, and whether it is transactional.  [MS-MQQB] 3.1.5.8.2, 3.1.5.8.3,
+3.1.7.2"""

@@ -1,8 +1,8 @@
-"""What a stranger may do: send to queues that are open to strangers, in its own name, and nothing else.
+"""The rights of strangers: they may only send to queues that are open to strangers, and only in their own name.
 
-A stranger's session presents a GUID that nobody has declared, or that of a known queue manager which is
-elsewhere: the latter is a claim. It may be the true one at a new address, so nothing that it sends is refused
-for good, and nothing is done in the name that it claims.
+A stranger's session presents a GUID that is not declared, or the GUID of a known queue manager at another
+address. The latter is a claim: the stranger may be that queue manager at a new address. So its messages are
+not refused for good, and nothing is done in the claimed name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def standing(
     is_invited: bool,
     is_full: bool,
 ) -> str:
-    """How a stranger's message counts, or why it is unwelcome.  3.1.5.8.3, whose access check this stands for.
+    """Return how a stranger's message counts, or why it is unwelcome. This replaces the access check of 3.1.5.8.3.
 
     Args:
         manager: the GUID that the stranger presents.
