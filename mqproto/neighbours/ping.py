@@ -62,7 +62,7 @@ class Pings:
     def answered(self, session: Session, datagram: bytes) -> OpenTransport | None:
         """The transport to open if this is the response that the session waits for, and it is good.
 
-        A response that refuses closes the session; a datagram that is no response to the request is ignored.
+        A response that refuses closes the session; any other datagram is ignored.
         [MS-MQQB] 3.1.7.8, 3.1.7.9
         """
         asked = self._waiting.get(session.key)

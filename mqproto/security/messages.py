@@ -92,8 +92,8 @@ def openings(
     *,
     reject_reduced: bool = False,
 ) -> Iterator[UserMessage]:
-    """Yield the possible clear forms of a message, at least one. There are several if a wrong key fits by chance, as one
-    in 256 does from a wrong key pair of the same length. Only a signature tells them apart.
+    """Yield the possible clear forms of a message, at least one. There are several if a wrong key fits by chance, which
+    one in 256 does for a wrong key pair of the same length. Only a signature tells them apart.
 
     Args:
         own: our key pairs for key exchange by the provider's word, the present one first.

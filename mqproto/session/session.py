@@ -239,7 +239,7 @@ class Session:
 
     @property
     def room_bytes(self) -> int:
-        """How many more bytes may be sent; a larger message goes if nothing else is on its way."""
+        """How many more bytes may be sent; a larger message may leave if no other is on its way."""
         data = self.data
         limit_bytes = data.settings.in_flight_bytes
         if not (data.initiator or data.proven):
@@ -258,25 +258,25 @@ class Session:
 
     @property
     def kept_bytes(self) -> int:
-        """How many of these bytes are in memory."""
+        """How many bytes of an incomplete packet are in memory."""
         return self._buffer.kept_bytes
 
     @property
     def is_hollow(self) -> bool:
-        """Whether a message is coming whose body is dropped as it comes."""
+        """Whether the body of an arriving message is being dropped."""
         return self._buffer.is_hollow
 
     def drop_body(self, may_drop: Callable[[bytes], bool]) -> None:
-        """Drop the body of a message that has begun as it comes, if that is allowed: zeros stand for it.
+        """Drop the body of an arriving message, if that is allowed; zeros replace it.
 
-        may_drop: gets the message without its body, extension and what follows.
+        may_drop: gets the message without its body, its extension and later headers.
         """
         found = beginning(self._buffer.pending) if self.is_open else None
         if found is not None and may_drop(found[0]):
             self._buffer.drop(found[1], found[2])
 
     def receive(self, chunk: Data, now: Moment) -> list[Run]:
-        """Take bytes as they arrived. Return the UserMessages among them, in order, checked and unread.
+        """Take bytes as they arrived. Return the UserMessages among them, in order, checked but not decoded.
 
         Any fault in the bytes closes the session; `closed` says why.  3.1.5.1
         """
@@ -301,9 +301,9 @@ class Session:
         return runs
 
     def _time_packet(self, begun_bytes: int, came_bytes: int, now: Moment) -> None:
-        """Time a packet that has begun, is complete, or goes on: its time counts from its beginning.
+        """Start, continue or stop the timer of an incomplete packet, which runs from the packet's beginning.
 
-        begun_bytes: the bytes that had come of it, or of the one before, until now.
+        begun_bytes: the bytes of the incomplete packet before these bytes came.
         """
         left_bytes = self.begun_bytes
         if not left_bytes or self.data.closed is not None:
@@ -314,7 +314,7 @@ class Session:
 
     @property
     def _packet_bytes(self) -> int:
-        """The size of the packet that has begun, as far as it is known."""
+        """The size of the incomplete packet, as far as it is known."""
         return self.begun_bytes + self._buffer.missing_bytes
 
     def _shake_hands(self, chunk: Data, now: Moment) -> None:
@@ -381,7 +381,7 @@ class Session:
         return chunks
 
     def take_completed(self) -> list[InFlight]:
-        """Return the messages that the neighbour has answered for since the last call."""
+        """Return the messages that the neighbour has completely acknowledged since the last call."""
         completed, self.data.completed = self.data.completed, []
         return completed
 
@@ -397,22 +397,23 @@ class Session:
         return [entry for entry in self.data.unacknowledged if not entry.done]
 
     def give_up(self, entries: Iterable[InFlight]) -> None:
-        """Stop awaiting the answer for these. The neighbour may have them, so they count as before."""
+        """Stop awaiting answers for these messages. The neighbour may have them, so they still count."""
         for entry in entries:
             entry.done = True
             self.data.in_flight_bytes -= len(entry.packet)
 
     def close(self, section: str, reason: str) -> None:
-        """Close it for a reason of our own."""
+        """Close the session for a reason of our own."""
         self.data.close(section, reason)
 
     def refuse(self, section: str, reason: str) -> None:
-        """Close it because a UserMessage of the neighbour's cannot be taken. Ours that are out are not to blame."""
+        """Close the session because a UserMessage from the neighbour cannot be taken. Our own messages are not to
+        blame."""
         self.has_refused |= self.data.closed is None
         self.data.close(section, reason)
 
     def expired(self, timer: Timer, now: Moment) -> None:
-        """One of the session's timers is due."""
+        """Handle a session timer that is due."""
         data = self.data
         if timer is Timer.SESSION_INITIALIZATION:  # 3.1.6.6
             data.close("3.1.6.6", f"no answer during the handshake, in state {data.state.name}")

@@ -49,7 +49,7 @@ class _ConversationSide:
     recoverable_sent: int = 0
     unacknowledged: int = 0
     saved: int = 0
-    """How many of its recoverable messages the other side has flagged as saved."""
+    """How many of the side's recoverable messages the other side has flagged as saved."""
     transactional: list[int] = field(default_factory=list)
     """The message identifiers of its sequence, in order."""
 
@@ -62,8 +62,9 @@ class _ConversationSide:
 def conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
     """A session from its first packet on, by the book: each packet arrives before the next one is sent.
 
-    Both sides keep to the windows, and the counts are right. A side may acknowledge some or all of what it received,
-    alone or on a message. OrderAcks and FinalAcks answer transactional messages; each sequence begins with 1.
+    Both sides keep to the windows, and the counts are right. A side may acknowledge some or all received messages,
+    in a packet of its own or on a message. OrderAcks and FinalAcks answer transactional messages; each sequence begins
+    with 1.
 
     Args:
         longest: the most packets after the handshake.
@@ -126,7 +127,8 @@ def _handshakes(draw: st.DrawFn, initiator: _ConversationSide, acceptor: _Conver
 
 @st.composite
 def _session_headers(draw: st.DrawFn, one: _ConversationSide, other: _ConversationSide) -> SessionHeader:
-    """What `one` may say now about `other`'s messages: some were received, and some recoverable ones saved."""
+    """A possible SessionHeader of `one` about `other`'s messages: some were received, and some recoverable ones
+    saved."""
     received = draw(st.integers(0, other.unacknowledged))
     other.unacknowledged -= received
     saved = draw(st.integers(0, min(other.recoverable_sent - other.saved, 32)))

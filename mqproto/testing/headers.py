@@ -51,7 +51,8 @@ T = TypeVar("T")
 
 
 def made_once(make: Callable[P, st.SearchStrategy[T]]) -> Callable[P, st.SearchStrategy[T]]:
-    """Cache the strategies of a function: hypothesis examines every new one, which takes as long as a draw."""
+    """Cache the strategies of a function, because hypothesis examines each new strategy, which takes as long as a
+    draw."""
     return cast("Callable[P, st.SearchStrategy[T]]", cache(make))
 
 
@@ -93,7 +94,7 @@ def guid(draw: st.DrawFn) -> Guid:
 
 @made_once
 def guids() -> st.SearchStrategy[Guid]:
-    """Any GUID, now and then the null GUID."""
+    """Any GUID, sometimes the null GUID."""
     return st.just(NULL_GUID) | st.binary(min_size=16, max_size=16).map(Guid)
 
 

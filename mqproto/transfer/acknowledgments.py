@@ -10,7 +10,8 @@ from mqproto.wire.guid import Guid
 
 
 def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
-    """Where to send a message's acknowledgments: by a direct name if it came by one, else by its sender's GUID."""
+    """Where to send a message's acknowledgments: by a direct name if the message came by one, else by its sender's
+    GUID."""
     user = message.user
     return ReplyTo(user.source_queue_manager, peer if isinstance(user.destination_queue, str) else None)
 
@@ -18,7 +19,7 @@ def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
 def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
     """QueueManagerAddress and DestinationQueue that lead to the order queue of a message's sender.  3.1.7.17
 
-    That is the original sender (3.1.1.6.2), and not the neighbour that RemoteQMGuid would name.
+    The sender is the original one (3.1.1.6.2), and not the neighbour that RemoteQMGuid would name.
     """
     if reply_to.direct_host is not None:
         return NULL_GUID, rf"TCP:{reply_to.direct_host}\PRIVATE$\order_queue$"

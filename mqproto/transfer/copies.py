@@ -1,7 +1,8 @@
-"""Others' messages that wait unsent in a queue, known so that a resend is not stored beside an earlier copy.
+"""Others' messages that wait unsent in a queue, remembered so that a resend is not stored beside an earlier copy.
 
 A sender that gets no OrderAck sends again, and an intermediate whose next hop is down would keep every copy.
-It knows messages by source and MessageID, and does not read the TransactionHeader.  [MS-MQQB] 3.1.1.6.2
+The intermediate identifies messages by source and MessageID, and does not read the TransactionHeader.  [MS-MQQB]
+3.1.1.6.2
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from mqproto.wire.glance import identifier_of, is_transactional
 from mqproto.wire.guid import Guid
 
 KNOWN: Final = 16_384
-"""How many waiting messages of a queue are known, those that leave first; about 250 bytes each. A resend sends
-the oldest again, so these are the ones that come."""
+"""The most waiting messages of a queue that are remembered, those that leave first; about 250 bytes each. A resend
+sends the oldest messages again, so these are the likely duplicates."""
 
 AS_IT_IS: Final = 0
 """Returned in place of a position, which is at least 1: the message waits with the same bytes."""
@@ -29,8 +30,8 @@ MessageName = tuple[Guid, int]
 class Copies:
     """The places of the transactional messages in one queue.
 
-    A message that has left the queue is not removed at once, because nearly all leave as soon as they came.
-    Whether it still waits is checked when it comes again.
+    A message that has left the queue is not removed here at once, because nearly all leave as soon as they came.
+    When a message comes again, it is checked whether the earlier copy still waits.
 
     window: the queue's window.
     """
@@ -38,17 +39,17 @@ class Copies:
     def __init__(self, window: QueueWindow) -> None:
         self._window = window
         self._places: dict[MessageName, int] = {}
-        """The position of the copy that joined last."""
+        """The position of the last copy that joined."""
         self._hashes: dict[int, int] = {}
         """The hashes of packets that are not in the window, by position."""
         self._looked_at = 0
-        """The window's next position when messages that had left were last removed here."""
+        """The window's next position when the messages that had left were last removed here."""
 
     def __len__(self) -> int:
         return len(self._places)
 
     def joined(self, names: Sequence[MessageName], first: int, packets: Sequence[bytes]) -> None:
-        """Messages have joined the queue, the first at this position."""
+        """Remember messages that have joined the queue, the first at this position."""
         if len(self._places) + len(names) > KNOWN:
             self._make_room()
             names = names[: max(KNOWN - len(self._places), 0)]
@@ -63,7 +64,7 @@ class Copies:
         return not self._places.keys().isdisjoint(names)
 
     def is_back(self, message: Waiting) -> None:
-        """A message that was sent before, or was only in the store, is in memory now."""
+        """Note that a message that was sent before, or was only in the store, is in memory now."""
         if is_transactional(message.packet):
             self._hashes.pop(message.position, None)
             name = identifier_of(message.packet)
@@ -71,7 +72,7 @@ class Copies:
                 self.joined([name], message.position, [message.packet])
 
     def later_copy(self, position: int, packet: bytes) -> int | None:
-        """The position of a later copy that is the same byte by byte; None if none is known to wait.
+        """The position of a later copy with the same bytes; None if no such copy is known to wait.
 
         The copy counts as gone from now on.
         """
@@ -85,24 +86,24 @@ class Copies:
         return copy
 
     def is_withheld(self, position: int, packet: bytes) -> None:
-        """A message that was sent before waits outside the window."""
+        """Note that a message that was sent before waits outside the window."""
         if is_transactional(packet) and position >= self._places.get(name := identifier_of(packet), 0):
             self._places[name] = position
             self._hashes[position] = hash(packet)
 
     def forget(self, position: int) -> None:
-        """A message outside the window has left the queue, or is in the window now."""
+        """Forget a message outside the window that has left the queue, or is in the window now."""
         self._hashes.pop(position, None)
 
     def waiting(self, name: MessageName) -> int | None:
-        """The position of a message that waits; None if it is not known to wait."""
+        """The position of a waiting message; None if it is not known to wait."""
         position = self._places.get(name)
         if position is None or position in self._hashes or self._in_memory(position) is not None:
             return position
         return None
 
     def is_same(self, position: int, packet: bytes) -> bool:
-        """Whether the message that waits there has these bytes."""
+        """Whether the message that waits at a position has these bytes."""
         if position in self._hashes:
             return self._hashes[position] == hash(packet)
         message = self._in_memory(position)
@@ -114,7 +115,7 @@ class Copies:
         return next((message for message in self._window if message.position == position), None)
 
     def _make_room(self) -> None:
-        """Forget messages that have left, now and then."""
+        """Forget messages that have left, once many have joined."""
         following = self._window.next_position
         if following - self._looked_at >= KNOWN // 8:
             self._looked_at = following

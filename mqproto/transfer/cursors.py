@@ -1,4 +1,4 @@
-"""How far an outgoing sequence has come: its places on the line of its queue's positions.  3.1.1.6.2
+"""The progress of an outgoing sequence, as positions in its queue.  3.1.1.6.2
 
 Positions count all messages that ever joined the queue. Numbers, from 1, count those of the current sequence, which
 begins behind `base`; so message `number` is at position `base + number`.
@@ -11,8 +11,8 @@ begins behind `base`; so message `number` is at position `base + number`.
 
     a resend:        └─ sent again ─► resent_through ─ read ─► resend_after ─ to be read ─► resend_through
 
-`sent_through`, the place of the window's head, lies at or before `sent_ceiling`: when a session breaks it goes back.
-On disk are base, acknowledged, saved_through, last and stored_ceiling.
+`sent_through`, the position of the window's head, is at or before `sent_ceiling`: when a session breaks it moves back.
+base, acknowledged, saved_through, last and stored_ceiling are on disk.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from __future__ import annotations
 from typing import Final
 
 CEILING_BLOCK: Final = 256
-"""How far the stored ceiling runs ahead of what was sent, so not every send has to wait for a commit."""
+"""How far the stored ceiling is ahead of the sent messages, so that not every send has to wait for a commit."""
 
 
 class Cursors:
     """The places of one sequence; all are positions. Before anything is sent, all but `last` are the same.
 
     base: the position before the first message of the current sequence.
-    acknowledged: the destination has all up to here: an OrderAck said so.
-    saved_through: the next hop has all up to here on its disk.
-    sent_ceiling: nothing behind it was ever sent. After a restart it is not known, so it is the stored one.
-    stored_ceiling: the one in the store.
+    acknowledged: the last message that an OrderAck has acknowledged; all before it are acknowledged, too.
+    saved_through: the last message up to which the next hop has all on its disk.
+    sent_ceiling: no message after it was ever sent. It is unknown after a restart, so it begins as the stored ceiling.
+    stored_ceiling: the ceiling in the store.
     resend_after, resend_through: during a resend, the messages between them are still to be read.
     resent_through: the last message that was sent again.
     """
@@ -51,19 +51,20 @@ class Cursors:
         self.begin(last)
 
     def begin(self, last: int) -> None:
-        """Begin a new sequence after the last message of the queue; none of it was sent."""
+        """Begin a new sequence after the last message of the queue; none of its messages was sent."""
         self.base = self.acknowledged = self.saved_through = self.sent_ceiling = self.stored_ceiling = last
         self.end_resend()
 
     def restore(self, base: int, acknowledged: int, saved_through: int, ceiling: int, last: int) -> None:
-        """Continue from the store's state. The next hop had everything that was acknowledged."""
+        """Continue from the store's state. The next hop has all acknowledged messages."""
         self.base, self.acknowledged = base, acknowledged
         self.saved_through = max(saved_through, acknowledged)
         self.stored_ceiling, self.sent_ceiling = ceiling, min(ceiling, last)
         self.check(last)
 
     def send(self, position: int) -> bool:
-        """All up to a position leave. Return whether the stored ceiling was raised, and must be on disk first."""
+        """Note that all messages up to a position leave. Return whether the raised stored ceiling must be on disk
+        first."""
         self.sent_ceiling = max(self.sent_ceiling, position)
         if self.sent_ceiling <= self.stored_ceiling:
             return False
@@ -71,29 +72,29 @@ class Cursors:
         return True
 
     def save(self, position: int) -> bool:
-        """The next hop has all up to a position. Return whether that is news."""
+        """Note that the next hop has all messages up to a position. Return whether that is news."""
         if position <= self.saved_through:
             return False
         self.saved_through = position
         return True
 
     def acknowledge(self, position: int) -> bool:
-        """Note that the destination, and so the next hop, has everything up to a position.
+        """Note that the destination, and so the next hop, has all messages up to a position.
 
         Returns:
-            Whether that is more than was sent again: the first copies were only late, and a resend is over.
+            Whether these are more than were sent again: then the first copies were only late, and the resend ends.
         """
         self.acknowledged = position
         self.saved_through = max(self.saved_through, position)
         return position > self.resent_through
 
     def begin_resend(self, sent_through: int) -> None:
-        """Start to resend everything that is not acknowledged."""
+        """Begin to resend all messages that are not acknowledged."""
         self.resend_after = self.resent_through = self.acknowledged
         self.resend_through = sent_through
 
     def end_resend(self) -> None:
-        """Send nothing more again."""
+        """Stop the resend."""
         self.resend_after = self.resend_through = 0
 
     @property
@@ -102,7 +103,7 @@ class Cursors:
         return self.acknowledged - self.base
 
     def check(self, last: int) -> None:
-        """Assert that the places are in the order of the picture."""
+        """Assert that the positions are in the order of the picture."""
         places = self.base, self.acknowledged, self.saved_through, last
         assert list(places) == sorted(places), f"the places of a sequence are out of order: {places}"
         most = min(self.stored_ceiling, last)

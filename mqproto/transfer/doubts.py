@@ -1,10 +1,10 @@
 """Dead letters of messages that may have arrived, until their destinations say so.  [MS-MQQB] 3.1.1.1.1.7
 
-With `expire_sent = figures` a transactional message expires even if it was sent and its OrderAck is awaited. Nobody
-here knows what has become of it: it is in doubt. A row in a queue of the store, at the letter's own position, marks its
-dead letter, so an acknowledgment that comes after a restart finds it too. The row is the FinalAck that this queue
-manager would have sent for its own message, and identifies it. Each queue with letters in doubt, the system's or an
-application's, has such a queue beside it.
+With `expire_sent = figures` a transactional message expires even if it was sent and its OrderAck is awaited. Its fate
+is not known here: it is in doubt. A row in a queue of the store, at the dead letter's position, marks the letter, so
+an acknowledgment that comes after a restart also finds it. The row is the FinalAck that this queue manager would have
+sent for its own message, and identifies the message. Each queue with letters in doubt, the system's or an
+application's, has such a queue of marks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mqproto.wire import (
 )
 
 IN_DOUBT_NAME: Final = "in_doubt$"
-"""The name of the queue in the store. It is of the order queue's kind, and its messages stay in memory.
+"""The name of that queue in the store. It has the order queue's kind, and its messages stay in memory.
 
 For an application's letters, the number of their lane follows.
 """
 DOUBTS: Final = 65_536
-"""How many messages in doubt are remembered, at about 500 bytes each. Beyond that the oldest stays a dead letter."""
+"""The most messages in doubt, at about 500 bytes each. Beyond that the oldest remains an ordinary dead letter."""
 
 
 class Doubt(NamedTuple):
@@ -52,14 +52,14 @@ class Doubt(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where its dead letter is."""
+        """The place of its dead letter: lane and position."""
         return self.lane, self.letter
 
 
 class Doubts:
     """All messages in doubt, by their places in their sequences and by their letters.
 
-    They are transactional, so all letters of a queue that are in doubt are in its first lane.
+    They are transactional, so a queue's letters in doubt are all in its first lane.
 
     Args:
         letters: the system's queue of dead letters.
@@ -75,7 +75,7 @@ class Doubts:
         """The messages in doubt, the oldest first."""
         self._letters = letters
         self._lists: dict[int, int] = {}
-        """By a lane of letters, the store's number of the queue that marks those in doubt."""
+        """By a lane of letters, the store's number of the queue that marks the letters in doubt."""
         for row in state.queues:
             if row.kind is QueueKind.ORDER and row.name.startswith(IN_DOUBT_NAME):
                 self._lists[int(row.name[len(IN_DOUBT_NAME) :] or letters.queue)] = row.queue
@@ -148,7 +148,7 @@ class Doubts:
         return self._by_letter.get((lane, letter))
 
     def forget(self, doubt: Doubt) -> None:
-        """Forget a message in doubt: it is decided, or nobody will ask."""
+        """Forget a message in doubt, because it is decided or no longer matters."""
         of_sequence = self._by_place[doubt.identifier]
         del self._by_letter[doubt.place], of_sequence[doubt.number]
         if not of_sequence:

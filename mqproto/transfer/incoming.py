@@ -1,4 +1,4 @@
-"""Incoming sequences: each is accepted in order and once, and gaps are held.  3.1.5.8.6"""
+"""Incoming sequences: messages are accepted in order and once, and held behind gaps.  3.1.5.8.6"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def held_name(key: SequenceKey) -> str:
 
 
 def key_of_held(stored_name: str) -> SequenceKey:
-    """Return the key that `held_name` was given."""
+    """Return the key from which `held_name` made a name."""
     source, queue, name = stored_name.split("/", 2)
     key: QueueName = name
     if name.startswith("{"):
@@ -57,13 +57,13 @@ class ArrivalVerdict(Enum):
     """The decision about a transactional message at its destination."""
 
     ACCEPT = auto()
-    """It is the next one: it goes into the queue."""
+    """The message comes next: it goes into the queue."""
     HOLD = auto()
-    """It came early: keep it until what is missing has come."""
+    """The message came early: keep it until the missing messages have come."""
     DUPLICATE = auto()
-    """It was accepted or is held already: drop it, and let an OrderAck say so again."""
+    """The message was accepted or is held already: drop it, and repeat the OrderAck."""
     OVERFLOW = auto()
-    """It came early and the limit of what is held is reached: drop it; its sender still has it."""
+    """The message came early and the limit of held messages is reached: drop it; its sender still has it."""
 
 
 @dataclass(slots=True)
@@ -78,8 +78,8 @@ class Held:
 class IncomingSequence:
     """The messages of one source queue manager for one of our queues under one of its names.  [MS-MQDMPR] 3.1.1.5
 
-    It outlives sessions, restarts and routes, so it is keyed by these three, not by session. A sender may count
-    messages under a private and a direct format name separately, so the name belongs to the key: spellings.py.
+    A sequence outlives sessions, restarts and routes, so its key is these three, not the session. A sender may number
+    messages under a private and a direct format name separately, so the name is part of the key: spellings.py.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class IncomingSequence:
         self.last_access_s = now.utc_s
         self.reply_to = ReplyTo(self.source, None)
         self.peer = ""
-        """The address that the last message came from; acknowledgments go by it."""
+        """The address from which the last message came; acknowledgments go by it."""
         self.held_bytes = 0
         self.held_count_total = 0
         self.duplicate_count = 0
@@ -118,9 +118,9 @@ class IncomingSequence:
     def place(self) -> tuple[TxSequenceId, int] | None:
         """The last message accepted, as an OrderAck names it; None if there was none.
 
-        If a message that is held, or that came early and may not be held, is from a later sequence, its
-        sender keeps nothing of those before, and nothing of that one is here yet. If messages of it were
-        acknowledged, this store is from an earlier moment, and they are lost.
+        A message of a later sequence may have come early, held or not. Then its sender keeps no message of earlier
+        sequences, and none of the later sequence was accepted here: its number is 0. If we had acknowledged
+        some, this store is a restored earlier copy, and they are lost.
         """
         early = self._order[0][0] if self._order else self._turned_away
         if early > self.identifier:
@@ -129,12 +129,12 @@ class IncomingSequence:
 
     @property
     def time_stamp(self) -> int:
-        """The TimeStamp of the last message accepted, or of the first held one if none was."""
+        """The TimeStamp of the last message accepted, or of the first held message if none was accepted."""
         return self._order[0][0].time_stamp if self._order and not self.number else self.identifier.time_stamp
 
     @property
     def missing(self) -> tuple[int, int] | None:
-        """The numbers before the first message that is held, first and last, or None if nothing is."""
+        """The first and the last number missing before the first held message; None if no message is held."""
         if not self._order:
             return None
         key = self._order[0]
@@ -146,16 +146,16 @@ class IncomingSequence:
         return (header.tx_sequence_id, header.tx_sequence_number) <= (self.identifier, self.number)
 
     def awaits(self, header: TransactionHeader) -> bool:
-        """Whether a message is the next one."""
+        """Whether a message is the next of this sequence."""
         return comes_next(header, self.identifier, self.number)
 
     def take(self, header: TransactionHeader, size_bytes: int, *, may_hold: bool = True) -> ArrivalVerdict:
         """Decide about a message, and advance the sequence if it is accepted.  3.1.5.8.6
 
-        A message that is not accepted does not advance the sequence: by the letter it would, and the messages
-        before it would then be lost.
+        A message that is not accepted does not advance the sequence: by the letter it would, and then the
+        messages before it would be lost.
 
-        may_hold: whether an early message may be held; a stranger's may not.
+        may_hold: whether an early message may be held; a stranger's message may not.
         """
         key = (header.tx_sequence_id, header.tx_sequence_number)
         if comes_next(header, self.identifier, self.number):
@@ -181,7 +181,7 @@ class IncomingSequence:
         return ArrivalVerdict.OVERFLOW
 
     def hold(self, header: TransactionHeader, packet: bytes) -> Held:
-        """Hold a message, as `take` said to; the caller stores it at the position in the result."""
+        """Hold a message, as `take` decided; the caller stores it at the position in the result."""
         self._last_held_position += 1
         held = Held(header, packet, self._last_held_position)
         self._keep(held)
@@ -210,18 +210,18 @@ class IncomingSequence:
 
     @property
     def highest_held(self) -> int:
-        """The number of the last message that is held, 0 if none is."""
+        """The number of the last held message; 0 if none is held."""
         return self._order[-1][1] if self._order else 0
 
     def let_go(self) -> Held:
-        """Hold the last message no longer. No OrderAck covered it, so its sender still has it.  3.1.5.6"""
+        """Stop holding the last message. No OrderAck covered it, so its sender still has it.  3.1.5.6"""
         held = self._held[self._order[-1]]
         self.drop_held(held.header)
         self.turn_away(held.header)
         return held
 
     def forget_held(self) -> int:
-        """Forget all held messages. Return the last position that was ever used."""
+        """Forget all held messages. Return the last position that was used for one."""
         self._held.clear()
         self._order.clear()
         self.held_bytes = 0
@@ -249,7 +249,8 @@ class IncomingSequence:
     def schedule_order_ack(self, now: Moment) -> None:
         """Start or postpone the Order Ack Send Timer after a transactional message.  3.1.1.6.2, 3.1.2.7
 
-        It is put off only while the last OrderAck is less than MaximumOrderAckDelay ago, so one comes in the end.
+        It is postponed only while the last OrderAck is less than MaximumOrderAckDelay ago, so an OrderAck comes in the
+        end.
         """
         if now is self._scheduled:
             return  # It came together with the one before.

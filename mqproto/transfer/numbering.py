@@ -1,4 +1,4 @@
-"""The numbers of one outgoing sequence: which are kept, and the numbers in packets.  3.1.1.3.1.1, 3.1.7.1.3"""
+"""The numbers of one outgoing sequence: the kept messages, and the numbers in packets.  3.1.1.3.1.1, 3.1.7.1.3"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TRANSACTION_LIMIT: Final = 10_000
 LAST_NUMBER: Final = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
-"""A sequence that has come this far takes no more; it begins anew when all its messages are acknowledged."""
+"""A sequence with this number takes no more messages; it begins anew when all its messages are acknowledged."""
 NUMBER_BLOCK: Final = 4_096
 """If no number may be given twice, a sequence takes its numbers in blocks of this size: 1 to 4,096 and so on."""
 
 
 def block_of(number: int) -> int:
-    """The first number of the block that a number is in."""
+    """The first number of the block with this number."""
     return (number - 1) // NUMBER_BLOCK * NUMBER_BLOCK + 1
 
 
@@ -35,9 +35,9 @@ class Numbering:
     """The numbers between the last OrderAck and the message that joined last.
 
     holes: numbers that no message has any more; the next message bridges them.  3.1.7.1.3
-    behind: the number that the destination is at, if it has fallen behind its own OrderAck, with an older store. What
-        it has lost is gone here as well, so the first kept message bridges that.
-    renumbered_through: the packets up to this position contain other numbers than those they are sent with.
+    behind: the destination's last number, if that is lower than in its earlier OrderAck, because its store is an older
+        copy. The lost messages are gone here, too, so the first kept message bridges their numbers.
+    renumbered_through: up to this position, the stored packets have other numbers than the ones they are sent with.
     """
 
     def __init__(self, cursors: Cursors, window: QueueWindow) -> None:
@@ -48,12 +48,12 @@ class Numbering:
         self.behind: int | None = None
         self.renumbered_through = 0
         self._of_others = Ranges()
-        """Those of `holes` that this sequence passed over, because others may have given them."""
+        """The members of `holes` that this sequence passed over, because other sequences may have given them."""
         self._bridged_through = 0
-        """The highest number that a sent message has passed over."""
+        """The highest number that a sent message has bridged."""
 
     def begin(self, identifier: TxSequenceId) -> None:
-        """Nothing is kept, and the next message has the number 1."""
+        """Begin without kept messages; the next message has the number 1."""
         self.identifier = identifier
         self.holes.clear()
         self._of_others.clear()
@@ -61,7 +61,8 @@ class Numbering:
 
     @property
     def first_number(self) -> int:
-        """The number of EodFirstNonAck: the first message without an OrderAck, or where the next one would be."""
+        """The number of EodFirstNonAck: the first message without an OrderAck, or the number where the next one would
+        be."""
         return self.holes.after(self.cursors.last_ack)
 
     def kept_through(self, number: int) -> int:
@@ -71,7 +72,7 @@ class Numbering:
 
     @property
     def sent_through(self) -> int:
-        """The position before the next one to be sent; none up to it waits to be sent for the first time."""
+        """The position before the next message to send; no message up to it waits to be sent for the first time."""
         return self._window.next_position - 1
 
     @property
@@ -95,13 +96,13 @@ class Numbering:
         return number > self.cursors.last_ack and number not in self.holes
 
     def pass_over(self, first: int, last: int) -> None:
-        """No message has these numbers: others may have them."""
+        """Skip these numbers: other sequences may give them to messages."""
         self.holes.add(first, last)
         self._of_others.add(first, last)
 
     def numbered(self, position: int, packet: bytes) -> bytes:
-        """A packet as it is sent: its PreviousTxSequenceNumber bridges the gap of withdrawn messages, and of
-        those that a destination has lost; and it has its new place if it was renumbered."""
+        """A packet as it is sent: its PreviousTxSequenceNumber bridges the gap of messages that were withdrawn or
+        lost by the destination; if it was renumbered, it has its new place."""
         number = position - self.cursors.base
         previous = self.holes.before(number)
         if self.behind is not None and previous <= self.cursors.last_ack:
@@ -113,7 +114,7 @@ class Numbering:
         return with_previous_number(packet, previous)
 
     def with_its_place(self, position: int, packet: bytes) -> bytes:
-        """A stored packet, with the place in the sequence that it is sent with."""
+        """A stored packet with its present place in the sequence."""
         if position > self.renumbered_through:
             return packet
         number = position - self.cursors.base
@@ -124,13 +125,13 @@ class Numbering:
         return 0 < number <= self.cursors.sent_ceiling - self.cursors.base
 
     def may_mean(self, number: int) -> bool:
-        """Whether an OrderAck with only this number may be about this sequence."""
+        """Whether an OrderAck that has only this number may be about this sequence."""
         return self.was_sent(number) and number not in self._of_others
 
     def first_proven(self, number: int) -> int:
         """The first number whose message, if it is no longer kept, an OrderAck with `number` proves to have arrived.
 
-        The message with `number` arrived. Those before it did as well, unless one sent after them has passed over them.
+        The message with `number` arrived. Earlier ones arrived, too, unless a message sent after them has bridged them.
         """
         return min(number, max(self.cursors.last_ack, self._bridged_through) + 1)
 
@@ -145,7 +146,7 @@ class Numbering:
         self.behind = None
 
     def restore(self, row: OutgoingRow, missing: Iterable[tuple[int, int]]) -> None:
-        """Continue where a row left off; of the messages that were not acknowledged, those are missing."""
+        """Continue where a row left off; `missing` are ranges of unacknowledged messages that are gone."""
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
         self.renumbered_through = row.renumbered_through
         self._bridged_through = row.next_number - 1  # What was passed over before is not known.
@@ -156,7 +157,8 @@ class Numbering:
                 self._give_up_blocks(low - row.base, high - row.base, row.next_number)
 
     def _give_up_blocks(self, first: int, last: int, next_number: int) -> None:
-        """None of these numbers is kept, so whole blocks, but not the last, may be another sequence's."""
+        """Give up whole blocks of these numbers, except the last: none of the numbers is kept, so others may use
+        them."""
         first, last = block_after(first - 1), block_of(min(last + 1, next_number - 1)) - 1
         if first <= last:
             self._of_others.add(first, last)

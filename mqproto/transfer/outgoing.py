@@ -1,7 +1,7 @@
-"""Messages that go out to a neighbour: express and recoverable ones, our own and those that are passed on.
+"""Messages that go out to a neighbour: express and recoverable ones, our own and forwarded ones.
 
-A message leaves its `OutgoingQueue` when the neighbour has acknowledged it. Our own transactional messages stay longer:
-sequence.py.
+A message leaves its `OutgoingQueue` when the neighbour has acknowledged it. Our own transactional messages stay
+longer: see sequence.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import is_recoverable, is_transactional, reach_deadline_s
 
 ORDER_SUFFIX: Final = "\\order_queue$"
-"""Follows the destination in the name of the queue of acknowledgments that go there."""
+"""The suffix, after the destination, of the name of a queue for acknowledgments to the destination's order queue."""
 
 
 class OutgoingQueue(Lane):
@@ -42,18 +42,18 @@ class OutgoingQueue(Lane):
         super().__init__(queue, kind, name, settings, stored, priority=priority)
         self.count = stored.message_count if stored else 0
         self.on_hold = stored is not None and stored.on_hold
-        """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
+        """State OnHold: no message is sent until the queue is resumed.  3.1.7.13"""
         self.expires_sent = settings.follows_figures
-        """Whether messages that were sent end as well when their time is over."""
+        """Whether messages also end after they were sent, when their time is over."""
         self.restored_through = self.window.last
-        """The last message from an earlier run, which may have sent any of them."""
+        """The last message from an earlier process, which may have sent any of them."""
         self.withheld: set[int] = set()
         """The positions of messages that the neighbour may refuse, and that wait to be sent alone."""
         self.copies = Copies(self.window)
 
     @property
     def may_send(self) -> bool:
-        """Whether the queue may send, whatever it has."""
+        """Whether the queue may send, whatever messages it has."""
         return not self.on_hold
 
     @property
@@ -67,7 +67,7 @@ class OutgoingQueue(Lane):
         return self.has_next or (self.window.on_disk > 0 and not self.on_hold)
 
     def lead_to(self, name: str, priority: int) -> None:
-        """Use an empty queue for another destination. The store hears of that with the next message that it keeps."""
+        """Use an empty queue for another destination. The store learns that with the next message that it keeps."""
         assert not self.count, f"{self.count} messages are in {self.name}"
         self.name, self.priority = name, priority
         self.registered = False
@@ -79,8 +79,8 @@ class OutgoingQueue(Lane):
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
     ) -> tuple[list[InFlight], list[Ending]]:
-        """Take the next messages: as many as fit both limits, but at least one. Return those to send, and the
-        ends of those whose time is over, which have left the queue.  3.1.7.1.2"""
+        """Take the next messages: as many as fit both limits, but at least one. Return the messages to send, and the
+        ends of expired messages, which have left the queue.  3.1.7.1.2"""
         entries: list[InFlight] = []
         over: list[Ending] = []
         while self.window and len(entries) + len(over) < limit and (limit_bytes > 0 or not entries):
@@ -99,8 +99,8 @@ class OutgoingQueue(Lane):
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """The last second, UTC, at which a message may be sent from here; None if there is no limit.
 
-        Others' transactional messages pass: only their destination can tell whether it had them before, and
-        their sender waits for its answer. By figure 10 they end here as well.  3.1.1.1.1.8
+        Others' transactional messages have no limit: only their destination can tell whether it had them before,
+        and their sender waits for its answer. By figure 10 they end here, too.  3.1.1.1.1.8
         """
         deadline_s = reach_deadline_s(packet)
         passes = deadline_s is None or (is_transactional(packet) and not self.expires_sent)
@@ -112,13 +112,13 @@ class OutgoingQueue(Lane):
         return deadline_s is not None and now.utc_s > deadline_s
 
     def is_copy(self, packet: bytes) -> bool:
-        """Whether a message here is a copy: its sender keeps it until its destination has answered."""
+        """Whether a message here is only a copy: its sender keeps it until its destination has answered."""
         return is_transactional(packet)
 
     def give_up(self, entries: Iterable[InFlight], now: Moment, writes: PendingWrites) -> list[InFlight]:
-        """Let go of messages that were sent, are over, and end without the neighbour's answer. Return them.
+        """End sent messages whose time is over and that need not await the neighbour's answer. Return them.
 
-        By figures 5 and 7, transactional messages do not: they go on until they are acknowledged, or are back.
+        By figures 5 and 7, transactional messages do not end: they continue until they are acknowledged or return.
         """
         if not self.expires_sent:
             return []
@@ -132,7 +132,7 @@ class OutgoingQueue(Lane):
         return False
 
     def _let_go(self, message: Waiting, writes: PendingWrites) -> Ending:
-        """Let go of a message whose time is over."""
+        """End a message whose time is over."""
         in_doubt = self.may_have_arrived(message.position)
         self.remove(message, writes)
         return Ending(
@@ -161,7 +161,7 @@ class OutgoingQueue(Lane):
     def expired_on_disk(
         self, position: int, packet: bytes, now: Moment, writes: PendingWrites
     ) -> Ending | None:
-        """Let go of a stored message if its time is over and it is not in memory. Return its end, or None."""
+        """End a stored message if its time is over and it is not in memory. Return its end, or None."""
         if not self._may_expire_on_disk(position):
             return None
         message = Waiting(position, packet, final_ack=False, stored=True)
@@ -171,7 +171,7 @@ class OutgoingQueue(Lane):
         return self.window.read_through < position <= self.window.last
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
-        """Delete a message, if it is here and unsent. Return whether it was."""
+        """Delete a message, if it is in this queue and unsent. Return whether it was."""
         message = self.window.forget(position)
         if position in self.withheld:
             self.withheld.discard(position)
@@ -184,9 +184,9 @@ class OutgoingQueue(Lane):
         return True
 
     def withhold(self, entry: InFlight, writes: PendingWrites) -> None:
-        """Have a message that left and is back wait to be sent alone.
+        """Let a message that was sent and has returned wait to be sent alone.
 
-        A copy that has come meanwhile leaves: it would be refused too, as if the neighbour refused all messages.
+        A copy that has come since is removed: it would also be refused, as if the neighbour refused all messages.
         """
         self.withheld.add(entry.position)
         if self.kind is QueueKind.OUTGOING:
@@ -196,10 +196,10 @@ class OutgoingQueue(Lane):
             self.copies.is_withheld(entry.position, entry.packet)
 
     def passed_over(self, entry: InFlight) -> None:
-        """A message that was taken last, or is to be sent again, does not leave now."""
+        """Note that a message that was just taken, or is to be sent again, does not leave now."""
 
     def release(self, position: int) -> None:
-        """A withheld message leaves again, or waits among the others."""
+        """Stop withholding a message: it leaves again, or waits among the others."""
         self.withheld.discard(position)
         self.copies.forget(position)
 
@@ -212,12 +212,13 @@ class OutgoingQueue(Lane):
         return position in self.withheld
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
-        """The neighbour has these messages, and has saved the recoverable ones: they are its own now.  3.1.5.5"""
+        """Remove messages that the neighbour has acknowledged, and saved if recoverable: it is responsible now.
+        3.1.5.5"""
         self.count -= len(entries)
         writes.later.remove_each(self.queue, (entry.position for entry in entries if entry.stored))
 
     def returned(self, entries: Iterable[InFlight]) -> None:
-        """The session broke before the neighbour answered: these are next again."""
+        """Put messages back to be sent next, because the session broke before the neighbour answered."""
         back = [Waiting(e.position, e.packet, e.final_ack, e.stored, e.expires_s) for e in entries]
         self.window.give_back(back)
         for message in back:
@@ -229,7 +230,7 @@ class OutgoingQueue(Lane):
         return (page,) if page else ()
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
-        """Take a page that was asked for. Return the first deadline in it, or None."""
+        """Take a page that was requested. Return the first deadline in it, or None."""
         through = self.window.read_through
         deadline_s = self.window.loaded(rows, self.deadline_s)
         if self.kind is QueueKind.OUTGOING:
@@ -241,7 +242,7 @@ class OutgoingQueue(Lane):
     def earlier_copy(self, name: MessageName, packet: bytes) -> int | None:
         """The position at which an earlier copy of another's transactional message waits; None if there is none.
 
-        AS_IT_IS if it has the same bytes. They differ if the sender has withdrawn the message before it,
+        AS_IT_IS if the copy has the same bytes. The bytes differ if the sender has withdrawn the previous message,
         which changes PreviousTxSequenceNumber.
         """
         waiting = self.copies.waiting(name)
@@ -250,10 +251,10 @@ class OutgoingQueue(Lane):
         return AS_IT_IS
 
     def pass_on(self, messages: Joining, names: Sequence[MessageName], writes: PendingWrites) -> None:
-        """Add others' transactional messages, of which no copy is here, or none any more: see `delete`.
+        """Add others' transactional messages that have no copy here; the caller may have deleted one.
 
-        The place of an earlier copy is not used again, because the store never uses one twice; the
-        destination holds messages that overtake it.
+        The position of an earlier copy is not reused, because the store never uses a position twice; the
+        destination holds messages that overtake this one.
         """
         first = self._last + 1
         self.join(messages, writes)

@@ -1,8 +1,8 @@
-"""The places that strangers' sequences have in memory, and how the store finds one that has given up its own.
+"""The places that strangers' sequences have in memory, and how the store finds a sequence without a place.
 
 There are `strangers_sequences` places. If all are taken, the host with the most gives one up: its queue
 manager with the most gives up the place that it used longest ago. So nobody is turned away, and a stranger
-that wants many has them at its own expense. What was accepted stays on disk: order and exactly once hold for
+with many sequences displaces its own. The last accepted number stays on disk: order and exactly once hold for
 as long as messages can come again.  [MS-MQQB] 3.1.1.3.1, 3.1.5.8.6
 """
 
@@ -22,8 +22,8 @@ from mqproto.wire.guid import Guid
 SPELLING_BITS: Final = 15
 NAME_BITS: Final = 28
 QUEUE_BITS: Final = 20
-"""Identify a sequence that gave up its place, where others have the number of their HELD queue: the number of its
-local queue, and hashes of its name without case and as it was spelled. The whole is negative, as no queue's is."""
+"""A sequence that gave up its place has, instead of the number of a HELD queue, a negative number: it contains the
+number of its local queue, and hashes of its name, once without case and once as it was spelled."""
 
 
 class StrangersPlaces:
@@ -31,7 +31,7 @@ class StrangersPlaces:
 
     def __init__(self) -> None:
         self._hosts: dict[str, dict[Guid, OrderedDict[IncomingSequence, None]]] = {}
-        """By host and source, the one accessed longest ago first."""
+        """The sequences by host and source, the one accessed longest ago first."""
         self._host_of: dict[IncomingSequence, str] = {}
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class StrangersPlaces:
         return sequence in self._host_of
 
     def take(self, sequence: IncomingSequence, host: str) -> None:
-        """Give a place to a sequence that is accessed from a host, or let it keep the one that it has."""
+        """Give a place to a sequence that is accessed from a host, or let it keep its place."""
         if self._host_of.get(sequence) != host:
             if sequence in self._host_of:
                 self._leave(sequence)
@@ -51,8 +51,8 @@ class StrangersPlaces:
         places.move_to_end(sequence)
 
     def give_up(self, new_host: str, new_source: Guid) -> tuple[IncomingSequence, IncomingRow | None]:
-        """Take away a sequence's place, for one from there. Return it, and what stays of it on disk: None if
-        it never accepted anything."""
+        """Take away a sequence's place, for a sequence of a new source. Return the sequence, and its row on disk:
+        None if it never accepted a message."""
         host = max(
             self._hosts, key=lambda each: sum(map(len, self._hosts[each].values())) + (each == new_host)
         )

@@ -1,4 +1,4 @@
-"""What has left, what is sent again since its OrderAck has not come, and how long one is awaited.  3.1.2.6, 3.1.6.5"""
+"""Messages that were sent, resends after a missing OrderAck, and the time to await one.  3.1.2.6, 3.1.6.5"""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mqproto.turn.effects import ReadBy, ReadPage, Waiting
 
 
 class EverSent:
-    """Which kept messages of one sequence have left at least once: their destination may have them."""
+    """The kept messages of one sequence that have left at least once: their destination may have them."""
 
     def __init__(self, cursors: Cursors) -> None:
         self._cursors = cursors
         self._never_left: set[int] = set()
         """Positions of messages that were passed over when their turn came for the first time."""
         self._sent_before = 0
-        """Messages up to this position had left before the last were taken; those of `_taken_anew` had not."""
+        """Messages up to this position had left before the last were taken, except those of `_taken_anew`."""
         self._taken_anew: set[int] = set()
-        """Positions of the messages taken last that had been passed over before."""
+        """Positions of the messages that were taken last and had been passed over before."""
 
     def leave(self, entries: Sequence[InFlight]) -> None:
-        """Note that these are taken to be sent; `passed_over` needs to know which of them had left before."""
+        """Note that messages are taken to be sent; `passed_over` needs to know which of them had left before."""
         self._sent_before = self._cursors.sent_ceiling
         positions = [one.position for one in entries] if self._never_left else ()
         self._taken_anew = self._never_left.intersection(positions)
@@ -38,17 +38,17 @@ class EverSent:
         return position <= self._cursors.sent_ceiling and position not in self._never_left
 
     def passed_over(self, position: int) -> None:
-        """A message that was taken last does not leave now."""
+        """Note that a message that was taken last does not leave now."""
         if position > self._sent_before or position in self._taken_anew:
             self._never_left.add(position)
 
     def forget(self, position: int) -> None:
-        """One message is kept no more."""
+        """Forget a message that is no longer kept."""
         self._never_left.discard(position)
 
 
 class OrderAckWait:
-    """How long one sequence waits for its next OrderAck. It owns the timer.
+    """The wait of one sequence for its next OrderAck, and the timer for it.
 
     queue: the number of the sequence's queue.
     """
@@ -63,8 +63,8 @@ class OrderAckWait:
         self._overdue_ms: int | None = None
         """The deadline of the OrderAck that was awaited when the last session ended."""
         self._would_be_due_ms: int | None = None
-        """In a session, while no message is known to be out: the deadline of the OrderAck for messages that
-        turn out to be out once those before them, which came back, are withdrawn."""
+        """In a session without messages known to be out: the deadline of the OrderAck for messages that turn out
+        to be out once earlier, returned messages are withdrawn."""
 
     @property
     def interval_ms(self) -> int:
@@ -73,16 +73,16 @@ class OrderAckWait:
 
     @property
     def due_ms(self) -> int | None:
-        """EodResendTime on the uptime clock, or None while nothing is to be resent."""
+        """EodResendTime on the uptime clock, or None while no resend is planned."""
         return self._timers.deadline_ms(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     @property
     def in_vain(self) -> bool:
-        """Whether messages were resent on this session without an OrderAck."""
+        """Whether messages were resent on this session without getting an OrderAck."""
         return self.interval_index > 0
 
     def begin(self, now: Moment) -> None:
-        """Messages are out: await their OrderAck from now on."""
+        """Begin to await an OrderAck, because messages are out."""
         self._start(now.uptime_ms + self.interval_ms)
 
     def _start(self, due_ms: int) -> None:
@@ -91,12 +91,12 @@ class OrderAckWait:
         self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, due_ms)
 
     def see_to(self, now: Moment) -> None:
-        """Messages leave: await their OrderAck, unless one is awaited."""
+        """Await the OrderAck of messages that leave, unless one is already awaited."""
         if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
             self.begin(now)
 
     def stop(self) -> None:
-        """No message is out."""
+        """Stop waiting, because no message is out."""
         self._overdue_ms = self._would_be_due_ms = None
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
@@ -118,12 +118,12 @@ class OrderAckWait:
             self._would_be_due_ms = now.uptime_ms + self.interval_ms
 
     def resume(self) -> None:
-        """Messages before them were withdrawn, and so others turn out to be out."""
+        """Wait again, because messages were withdrawn and later ones turn out to be out."""
         if self._would_be_due_ms is not None:
             self._start(self._would_be_due_ms)
 
     def connected(self, now: Moment, *, is_out: bool) -> bool:
-        """A session is open. Return whether an OrderAck that was awaited before is overdue."""
+        """Note that a session is open. Return whether an OrderAck that was awaited before is overdue."""
         self.interval_index = 0
         overdue_ms, self._overdue_ms = self._overdue_ms, None
         due_ms = now.uptime_ms + self.interval_ms
@@ -146,13 +146,13 @@ class OrderAckWait:
 class Resends:
     """The kept messages of one sequence that are sent again, in order, `resend_batch` at a time.
 
-    The next ones leave when an OrderAck tells that these arrived, and the resend ends when one tells about more. By the
-    letter of 3.1.6.5 all go at once; with a destination that is down and a backlog, each time-out would then fill the
-    disks on the way with copies.
+    The next batch leaves when an OrderAck acknowledges this one; the resend ends when an OrderAck acknowledges more.
+    By the letter of 3.1.6.5 all messages go at once; if a destination with a backlog is down, each time-out would then
+    fill the disks on the way with copies.
 
-    ready: those that are read, and not sent yet.
-    count: how many were sent again.
-    withheld: the positions of messages that are sent alone, and not here.
+    ready: messages that were read, and not sent yet.
+    count: how many messages were sent again.
+    withheld: the positions of messages that are sent alone, and not by this.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Resends:
         self._is_reading = False
 
     def begin(self) -> None:
-        """Send again all that was sent and is kept."""
+        """Send again all kept messages that were sent."""
         self.ready.clear()
         self._cursors.begin_resend(self._numbering.sent_through)
 
@@ -179,12 +179,12 @@ class Resends:
         self.begin()
 
     def connected(self, now: Moment) -> bool:
-        """A session to the next hop is open: watch again what was sent and never acknowledged. Return whether any of it
-        is overdue, and goes again now.  3.1.3.2
+        """A session to the next hop is open: await OrderAcks of sent messages again. Return whether any are overdue and
+        are resent now.  3.1.3.2
 
         Messages that the neighbour has acknowledged are on its disk, so they are not sent again at once, as 3.1.3.2
-        would have it. If they were lost further on, the resend brings them, when it would have without the
-        interruption. Otherwise sessions that are shorter than the interval would put it off for ever.
+        demands. If they were lost further on, they are resent when they would have been without the interruption.
+        Otherwise sessions that are shorter than the interval would postpone the resend for ever.
         """
         is_overdue = self._wait.connected(now, is_out=self._numbering.unacked_count > 0)
         if is_overdue:
@@ -192,28 +192,28 @@ class Resends:
         return is_overdue
 
     def disconnected(self) -> None:
-        """There is no session: nothing can be resent."""
+        """Stop the resend, because there is no session."""
         self._wait.disconnected()
         self.end()
 
     def see_it_behind(self, number: int) -> None:
         """Note that the destination is at a lower number than it had acknowledged before.
 
-        A late OrderAck says nothing. But one that answers a resend means that the destination has lost messages, with
-        an older store. Those that it had acknowledged are gone here, so the next message has to follow on this number.
-        Bridging more than is missing does no harm: nothing up to `last_ack` is ever sent again.  3.1.5.8.6
+        A late OrderAck means nothing. But an answer to a resend means that the destination has lost messages, because
+        its store is an older copy. Those that it had acknowledged are gone here, so the next message must follow this
+        number. Bridging more than is missing does no harm: no message up to `last_ack` is ever sent again.  3.1.5.8.6
         """
         if number < self._cursors.last_ack and self._wait.in_vain and number != self._numbering.behind:
             self._numbering.behind = number
             self.begin()
 
     def end(self) -> None:
-        """Send nothing more again."""
+        """Stop the resend."""
         self.ready.clear()
         self._cursors.end_resend()
 
     def take(self, limit: int, limit_bytes: int) -> list[Waiting]:
-        """Take the next ones: as many as fit both limits, but at least one."""
+        """Take the next messages: as many as fit both limits, but at least one."""
         taken: list[Waiting] = []
         while self.ready and len(taken) < limit and (limit_bytes > 0 or not taken):
             message = self.ready.popleft()
@@ -224,7 +224,7 @@ class Resends:
         return taken
 
     def forget(self, position: int) -> None:
-        """One message is kept no more."""
+        """Forget a message that is no longer kept."""
         self.ready = deque(message for message in self.ready if message.position != position)
 
     def _through(self) -> int:
@@ -239,12 +239,12 @@ class Resends:
 
     @property
     def wants_page(self) -> bool:
-        """Whether more are to be read before any can be sent."""
+        """Whether messages must be read before any can be sent."""
         cursors = self._cursors
         return not (self._is_reading or self.ready) and cursors.resend_after < cursors.resend_through
 
     def page(self) -> Iterable[ReadPage]:
-        """The page to read now, of messages that were sent."""
+        """The page of sent messages to read now."""
         after, settings, through = self._cursors.resend_after, self._settings, self._through()
         if after < through:
             self._is_reading = True
@@ -252,7 +252,7 @@ class Resends:
             yield ReadPage(self._queue, after, count, settings.resident_bytes // 2, ReadBy.RESEND)
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """Take a page that was wanted."""
+        """Take a page that was requested."""
         self._is_reading = False
         if page.after != self._cursors.resend_after:
             return  # What was to be resent has changed since: the page begins at the wrong place.

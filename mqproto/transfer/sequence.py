@@ -24,12 +24,12 @@ from mqproto.wire.guid import NULL_GUID, Guid
 class OutgoingSequence(OutgoingQueue):
     """Our transactional messages to one destination queue.  3.1.1.5, 3.1.1.3.1.1
 
-    Positions and numbers run side by side: message `number` of the current sequence is at position
-    `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all that is
-    kept belongs to the current one.
+    Positions and numbers run in parallel: message `number` of the current sequence is at position
+    `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all kept
+    messages belong to the current one.
 
-    It takes messages only in the process that began it. Messages that come after a restart belong to the next
-    one in the Succession, and leave when this one keeps none any more.
+    A sequence takes messages only in the process that began it. Messages that come after a restart belong to the
+    next sequence in the Succession, and leave when this sequence keeps no message any more.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class OutgoingSequence(OutgoingQueue):
         super().__init__(queue, name, settings, stored, kind=QueueKind.SEQUENCE)
         self.destination_manager = destination_manager
         self.is_closed = stored is not None
-        """Whether an earlier process began it, so no message joins it."""
+        """Whether an earlier process began the sequence, so no message joins it."""
         self.is_head = True
-        """Whether it may send; those after it in their Succession wait."""
+        """Whether the sequence may send; later ones in its Succession wait."""
         self.emptied: Callable[[], None] | None = None
-        """Called when no message of it is kept any more."""
+        """Called when the sequence keeps no message any more."""
         self.cursors = Cursors(self._last)
         self.numbering = Numbering(self.cursors, self.window)
         self._ever_sent = EverSent(self.cursors)
@@ -58,7 +58,7 @@ class OutgoingSequence(OutgoingQueue):
         self.final_queue = 0
         """The queue of messages that wait for a FinalAck after their OrderAck; 0 until one asks for it."""
         self.final_asked = bool(stored and stored.final_ack_count)
-        """Whether a message that is kept asked for a FinalAck."""
+        """Whether any kept message asked for a FinalAck."""
 
     @property
     def identifier(self) -> TxSequenceId:
@@ -80,18 +80,18 @@ class OutgoingSequence(OutgoingQueue):
         return self.is_head and super().is_waiting
 
     def begin(self, identifier: TxSequenceId) -> None:
-        """Take messages from now on, with numbers from 1. It must keep none."""
+        """Take messages from now on, with numbers from 1. The sequence must be empty."""
         assert not self.count, f"sequence {self.identifier} still has {self.count} messages"
         self.is_closed = False
         self._begin_anew(identifier)
 
     def has_room(self, count: int) -> bool:
-        """Whether messages can join with the numbers that are left in a block of its own."""
+        """Whether messages can join with the numbers that are left in the sequence's block."""
         number = self.next_number
         return not self.is_closed and block_of(number) < number <= block_after(number) - count
 
     def pass_over(self, number: int) -> None:
-        """Give no message a number below this one any more: others may have them."""
+        """Give no more messages a number below this one: other sequences may have given these."""
         first = self.next_number
         if number <= first:
             return
@@ -104,11 +104,11 @@ class OutgoingSequence(OutgoingQueue):
     def number_next(self) -> tuple[TxSequenceId, int, int]:
         """Return identifier, number and previous number for the message that joins next.  3.1.7.1.3
 
-        Numbers are given when a message is accepted from its application, not when it is first sent: the
-        bytes on disk are those on the wire, also after a crash. Nothing changes until the message joins.
+        Numbers are given when a message is accepted from its application, not when it is first sent, so the
+        bytes on disk are the bytes on the wire, also after a crash. Nothing changes until the message joins.
 
-        If no message is kept, none need come before it. So it is welcome even at a destination that has lost
-        what it had, with an older store.
+        If no message is kept, the message has no predecessor. So even a destination that has lost messages,
+        because its store is an older copy, accepts it.
         """
         number = self.next_number
         return self.numbering.identifier, number, self.numbering.holes.before(number) if self.count else 0
@@ -160,8 +160,8 @@ class OutgoingSequence(OutgoingQueue):
         return InFlight(self, position, packet, True, final_ack, True, expires_s)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """As above, if it was never sent. Otherwise its destination may have it and decides, unless the
-        setting says that it expires in doubt.  3.1.1.1.1.7"""
+        """As in OutgoingQueue, for a message that was never sent. Otherwise the destination decides, unless
+        the setting says that the message expires in doubt.  3.1.1.1.1.7"""
         return reach_deadline_s(packet) if self.expires_sent or not self.may_have_arrived(position) else None
 
     def is_copy(self, packet: bytes) -> bool:
@@ -193,7 +193,8 @@ class OutgoingSequence(OutgoingQueue):
         return True
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
-        """The neighbour has saved these messages. They stay ours until the destination's OrderAck.  3.1.1.6.2"""
+        """Note that the neighbour has saved these messages. They stay ours until the destination's OrderAck.
+        3.1.1.6.2"""
         position = max(entry.position for entry in entries)
         if self.cursors.save(position):
             writes.changed(self, urgent=False)
@@ -208,12 +209,12 @@ class OutgoingSequence(OutgoingQueue):
     # Acknowledgments
 
     def order_ack(self, number: int, now: Moment, writes: PendingWrites, *, named: bool = True) -> bool:
-        """The destination has all messages up to a number. Return False if that says nothing new.  3.1.5.6
+        """Note that the destination has all messages up to a number. Return False if that is not news.  3.1.5.6
 
         The caller has checked that it is for the current sequence and that the number was sent.
 
-        named: whether the OrderAck names the sequence by its TxSequenceID. If all is acknowledged then, the next
-            message begins a new one. Otherwise its numbers go on, because an OrderAck with only a number may come late.
+        named: whether the OrderAck names the sequence by its TxSequenceID. If so, and all messages are acknowledged,
+            the next one begins a new sequence. If not, numbers go on: an OrderAck with only a number may come late.
         """
         cursors, numbering = self.cursors, self.numbering
         self.wait.last_ack_s = now.utc_s
@@ -248,8 +249,8 @@ class OutgoingSequence(OutgoingQueue):
     def renumber(self, identifier: TxSequenceId, now: Moment, writes: PendingWrites) -> None:
         """Give the kept messages another identifier, and numbers from 1, and send them again.
 
-        Under the old identifier the destination takes them for others that it had. The new one is on disk
-        before they are sent.
+        Under the old identifier the destination takes them for earlier messages. The new identifier is on
+        disk before they are sent.
         """
         self.numbering.renumber(identifier, self._last)
         self.resends.begin()
@@ -258,10 +259,10 @@ class OutgoingSequence(OutgoingQueue):
         writes.changed(self, urgent=True)
 
     def withdraw(self, number: int, writes: PendingWrites, *, decided: bool = False) -> None:
-        """One message leaves before its OrderAck, and the next one bridges the gap.  3.1.5.7, 3.1.7.1.3
+        """Remove a message before its OrderAck; the next message bridges the gap.  3.1.5.7, 3.1.7.1.3
 
-        decided: whether its outcome is known here. If not, and it asked for a FinalAck, it moves to
-            `final_queue`, where its outcome finds it.
+        decided: whether its outcome is known. If not, and it asked for a FinalAck, it moves to `final_queue`,
+            where the FinalAck finds it.
         """
         position = self.cursors.base + number
         if not self.numbering.is_kept(position):
@@ -283,20 +284,21 @@ class OutgoingSequence(OutgoingQueue):
         writes.changed(self, urgent=True)
 
     def _end(self, writes: PendingWrites) -> None:
-        """End the sequence: no OrderAck with only a number can come for it. The next message begins anew.  3.1.5.6"""
+        """End the sequence, because no OrderAck with only a number can come for it. The next message begins anew.
+        3.1.5.6"""
         self._begin_anew(replace(self.identifier, ordinal=self.identifier.ordinal + 1))
         writes.changed(self, urgent=False)
         if self.emptied is not None:
             self.emptied()
 
     def _begin_anew(self, identifier: TxSequenceId) -> None:
-        """Nothing is kept, and the next message has the number 1."""
+        """Begin without kept messages; the next message has the number 1."""
         self.cursors.begin(self._last)
         self.numbering.begin(identifier)
         self._forget_what_was_sent()
 
     def _rest_if_empty(self, writes: PendingWrites) -> None:
-        """Go on with the numbers if none is kept, but no OrderAck that names the sequence has said so."""
+        """Keep counting if no message is kept, but no OrderAck that names the sequence has confirmed that."""
         if self.count:
             return
         if self.next_number > USED_UP:
@@ -351,9 +353,9 @@ class OutgoingSequence(OutgoingQueue):
         )
 
     def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
-        """Continue where a row left off; gaps are the positions missing between the first message and the last.
+        """Continue where a row left off; gaps are ranges of missing positions between the first message and the last.
 
-        Messages that are missing, there or at either end, were withdrawn.
+        Messages missing there, or at either end, were withdrawn.
         """
         cursors, numbering = self.cursors, self.numbering
         self._last = row.base + row.next_number - 1

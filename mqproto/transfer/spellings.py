@@ -53,7 +53,7 @@ class IncomingSequences:
     def __init__(self) -> None:
         self._by_queue: dict[tuple[Guid, int], dict[QueueName, list[IncomingSequence]]] = {}
         self._as_spelt: dict[tuple[Guid, int, QueueName], IncomingSequence] = {}
-        """By source, local queue and name with its case: nearly every message goes on under its own name."""
+        """By source, local queue and exact name: nearly every message continues under its sequence's own name."""
         self._count = 0
         self._forgotten = IncomingCounts()
 
@@ -67,9 +67,9 @@ class IncomingSequences:
     def find(
         self, source: Guid, queue: int, name: QueueName, header: TransactionHeader
     ) -> IncomingSequence | None:
-        """The sequence that a transactional message belongs to, if it is there.
+        """The sequence that a transactional message belongs to, if it is in memory.
 
-        queue: the number of the local queue, which the message calls by this name.
+        queue: the number of the local queue, which has this name in the message.
         """
         identifier = header.tx_sequence_id
         usual = self._as_spelt.get((source, queue, name))
@@ -98,16 +98,16 @@ class IncomingSequences:
         )
 
     def has(self, source: Guid, queue: int, name: QueueName) -> bool:
-        """Whether there is a sequence of exactly this name; then `find` always finds one."""
+        """Whether a sequence has exactly this name; if so, `find` always finds one."""
         return (source, queue, name) in self._as_spelt
 
     def under_name(self, source: Guid, queue: int, name: QueueName) -> list[IncomingSequence]:
-        """The sequences under the name that messages have for a local queue: one for each spelling that has
-        its own TimeStamp."""
+        """The sequences for a local queue under a name, ignoring case: one for each spelling with its own
+        TimeStamp."""
         return self._by_queue.get((source, queue), {}).get(without_case(name), [])
 
     def of(self, source: Guid, queue: int) -> IncomingSequence | None:
-        """Any sequence of a source for a local queue: all of them are answered at one place."""
+        """Any sequence of a source for a local queue: the acknowledgments of all of them go to one place."""
         names = self._by_queue.get((source, queue), {})
         return next(chain.from_iterable(names.values()), None)
 

@@ -1,9 +1,9 @@
 """The sequences to one destination queue: those that earlier processes began, and the one that takes messages.
 
-A store may have been restored from an earlier moment, and nothing here need show it. So a process adds nothing to a
-sequence that it found: the next numbers there may stand for messages that a later moment of the store had sent, and the
-destination would drop others under them as duplicates. It begins a sequence of its own, which waits until those before
-keep no message.
+A store may be a restored earlier copy without a sign of it. So a process adds no message to a sequence that it found:
+the lost later store may have sent messages with the next numbers, and the destination would drop others with these
+numbers as duplicates. Instead the process begins its own sequence, which waits until the earlier ones keep no
+message.
 
     found in the store, in order of their TxSequenceIDs          begun in this process
     ┌ 1999999999/1700000000 ─┐  ┌ 1999999999/1700003600 ─┐        ┌ 1999999999/1700007200 ─┐
@@ -12,12 +12,12 @@ keep no message.
       when nothing of it is kept, the next one is the head ──►
 
 The TimeStamp is made from the destination's name, whatever its case, and is the same in every store. So an
-OrderAck is known to be about this destination queue, even if it names an identifier that this store has not
-given, or not yet; nothing else in it tells where it belongs. The Ordinal grows by one after each sequence, as
-3.1.5.6 says. Each process begins at the present second, UTC, and a few more, if that is higher. So its
-Ordinal is greater than all that another moment of the store has given, unless the clock was wrong; and a
-store that knows that it begins a new life also knows how far the last one had come. If it is not greater
-after all, the destination tells: `Confirmations._destination_is_ahead`.
+OrderAck tells the destination queue that it is about, even if it names an identifier that this store has not
+given; nothing else in it tells that. The Ordinal grows by one after each sequence, as 3.1.5.6 says. Each
+process begins with the present second, UTC, plus a few, if that is higher. So its Ordinal is greater than
+all that another copy of the store has given, unless the clock was wrong; and a store that knows that it
+begins a new life also knows the last Ordinal before it. If an Ordinal is too low after all, the
+destination's OrderAck shows it: `Confirmations._destination_is_ahead`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LAST_TIME_STAMP: Final = FIRST_TIME_STAMP + 2**28 - 1
 SPREAD: Final = 256
 """The number of ordinals among which a process chooses its first."""
 LAST_ORDINAL: Final = 0xFFFFFFFF - 0xFFFF
-"""No OrderAck leads above it, because each end of a sequence takes another Ordinal."""
+"""The limit of Ordinals from OrderAcks, because each end of a sequence takes another Ordinal."""
 IDENTIFIER: Final = attrgetter("identifier")
 
 
 def one_spelling(name: str) -> str:
-    """A format name in the form in which spellings are compared: case does not count, and most are written so."""
+    """A format name in the form for comparison: without case, which most names already have."""
     keyword, colon, rest = name.partition(":")
     if not colon:
         return name.upper()
@@ -53,20 +53,20 @@ def one_spelling(name: str) -> str:
 
 
 def time_stamp_of(name: str) -> int:
-    """The TimeStamp of all sequences to the queue with this format name; another's may be the same by chance."""
+    """The TimeStamp of all sequences to the queue with this format name; other names may have the same by chance."""
     return FIRST_TIME_STAMP + zlib.crc32(one_spelling(name).encode()) % 2**28
 
 
 class Succession:
     """The sequences to one destination queue, in order.
 
-    Stores of layout 4 told names apart by case. Their sequences under several spellings form one succession with
-    several TimeStamps: the lower are sent first, and new ones have the highest, under the name of those that have it.
+    Stores of layout 4 distinguished names by case. Their sequences under several spellings form one succession with
+    several TimeStamps: lower ones are sent first, and new sequences have the highest, under its name.
 
     Args:
-        time_stamp: the TimeStamp of new sequences. Those of a store of layout 4 may have another.
+        time_stamp: the TimeStamp of new sequences. Sequences of a store of layout 4 may have another.
         first_ordinal: the first Ordinal that cannot have been given before; 0 if that is not known.
-        dice: a number from the shell, another one in each process.
+        dice: a number from the shell, different in each process.
         wake: tells that a sequence may have something to send.
     """
 
@@ -79,7 +79,7 @@ class Succession:
         self._wake = wake
         self._members: list[OutgoingSequence] = []
         self.by_name = False
-        """Whether only an OrderAck that names a sequence counts: the destination has done so since this
+        """Whether only an OrderAck that names a sequence counts: the destination has sent such a one since this
         process began, or no numbers are left that were never given."""
 
     def __iter__(self) -> Iterator[OutgoingSequence]:
@@ -97,13 +97,13 @@ class Succession:
 
     @property
     def spare(self) -> OutgoingSequence | None:
-        """A sequence that keeps no message, and may begin again under its name."""
+        """A sequence without messages that may begin again under its name."""
         name = self.newest.name
         return next((member for member in self._members if not member.count and member.name == name), None)
 
     @property
     def last_number(self) -> int:
-        """The highest number that one of the sequences has given."""
+        """The highest number that any of the sequences has given."""
         return max(member.next_number for member in self._members) - 1
 
     def named(self, identifier: TxSequenceId) -> OutgoingSequence | None:
@@ -111,7 +111,7 @@ class Succession:
         return next((member for member in self._members if member.identifier == identifier), None)
 
     def speaking_of(self, identifier: TxSequenceId) -> OutgoingSequence:
-        """The sequence that has this identifier, or one that followed it."""
+        """The sequence that has, or once had, this identifier."""
         time_stamp = identifier.time_stamp
         same = (member for member in self._members if member.identifier.time_stamp == time_stamp)
         return self.named(identifier) or (
@@ -127,7 +127,7 @@ class Succession:
         self._choose_head()
 
     def begin(self, sequence: OutgoingSequence, now: Moment) -> None:
-        """Have a sequence, known or new, take messages from now on; it is the newest."""
+        """Let a sequence, known or new, take messages from now on; it becomes the newest."""
         sequence.begin(self._above(0, now))
         if sequence in self._members:
             self._members.remove(sequence)
@@ -139,9 +139,9 @@ class Succession:
         self._members.sort(key=IDENTIFIER)
 
     def _above(self, seen: int, now: Moment) -> TxSequenceId:
-        """An identifier above all here, with an Ordinal above one that the destination has seen.
+        """An identifier above all of the succession, with an Ordinal above one that the destination has seen.
 
-        Each sequence here may still end, and then takes the Ordinal after its own.
+        Each sequence may still end, and then takes the Ordinal after its own.
         """
         known = max((member.identifier.ordinal for member in self._members), default=0)
         ordinal = max(known + 2, seen + 1, self._first_ordinal, now.utc_s) + self._dice % SPREAD

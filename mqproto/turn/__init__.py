@@ -1,1 +1,1 @@
-"""One turn of a queue manager: what it decides, gathered until it is taken. Begin with effects.py."""
+"""One turn of a queue manager: its decisions, collected until they are taken. Begin with effects.py."""

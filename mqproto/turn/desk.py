@@ -16,12 +16,12 @@ from mqproto.wire.guid import Guid
 
 @dataclass(slots=True)
 class Desk:
-    """One for each queue manager; `desk_of` makes it.
+    """The context of one queue manager; `desk_of` makes it.
 
     identity: QueueManager.Identifier.
-    guard: has its keys.
-    notes: for the next batch.
-    endings: messages that have ended, with nothing done about it yet.
+    guard: the interface to its keys.
+    notes: the notes for the next batch.
+    endings: messages that have ended, and whose consequences are still to be handled.
     """
 
     identity: Guid
@@ -35,7 +35,7 @@ class Desk:
 
 
 def desk_of(identity: Guid, settings: Settings, guard: Guard = NO_KEYS, follow: Follow = nobody) -> Desk:
-    """An empty desk."""
+    """Return an empty desk."""
     timers, notes = Timers(), list[Note]()
     waypoints: Waypoints = OFF
     if settings.waypoints or follow is not nobody:

@@ -1,7 +1,7 @@
 """The decisions of a queue manager: one `Batch` of effects for all events since the last.
 
-manager/carry.py carries a batch out, in the one order in which nothing is acknowledged, forwarded or handed out before
-it is on disk.
+manager/carry.py carries a batch out in the order that ensures that no message is acknowledged, forwarded or handed
+out before it is on disk.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ def message_key(queue: int, position: int) -> int:
 
 
 class QueueKind(StrEnum):
-    """The purpose of a stored queue; with its name it identifies the queue."""
+    """The purpose of a stored queue; kind and name together identify the queue."""
 
     LOCAL = "local"
-    """Applications receive from it. Name: the queue's own."""
+    """Applications receive from it. Name: the queue's own name."""
     OUTGOING = "outgoing"
     """Express and recoverable messages on their way, our own and forwarded. Name: the destination."""
     SEQUENCE = "sequence"
     """Our own transactional messages to one destination queue, kept until their OrderAck. Name: the format name."""
     FINAL = "final"
-    """AwaitingFinalACKTable: messages that had their OrderAck, no FinalAck yet. Position: the MessageID."""
+    """AwaitingFinalACKTable: messages that had their OrderAck and await a FinalAck. Position: the MessageID."""
     HELD = "held"
     """Messages of one incoming sequence that came early, behind a gap. Name: source queue manager, number of
     the local queue, and the sender's name for it."""
     ORDER = "order"
-    """order_queue$: FinalAcks that came and were not acted upon yet."""
+    """order_queue$: FinalAcks that came and were not yet acted on."""
     BLOCKED = "blocked"
-    """Not a queue, and empty. While it is on hold, nobody who connects from the network in its name gets an answer."""
+    """Not a queue, and empty. While it is on hold, connections from the network in its name get no answer."""
     DECLARED = "declared"
-    """Not a queue, and empty. While it is on hold, its name has what an operator has made of a local queue;
+    """Not a queue, and empty. While it is on hold, its name has an operator's changes to a local queue;
     queues/declarations.py writes it."""
     MET = "met"
-    """Not a queue, and empty. While it is on hold, its name has all that is known about a peer that was met."""
+    """Not a queue, and empty. While it is on hold, its name has the data about a peer that was met."""
 
 
 class QueueRow(NamedTuple):
@@ -58,7 +58,7 @@ class QueueRow(NamedTuple):
     name: str
     priority: int = 0
     on_hold: bool = False
-    """Whether an operator has paused it."""
+    """Whether an operator has paused the queue."""
 
 
 class MessageRow(NamedTuple):
@@ -68,16 +68,16 @@ class MessageRow(NamedTuple):
     packet: bytes
     message_id: int
     final_ack: bool
-    """Whether it is kept for a FinalAck after its OrderAck."""
+    """Whether the message is kept for a FinalAck after its OrderAck."""
     expires_s: int | None = None
-    """The second, UTC, after which to look at it, because its time may be over."""
+    """The second, UTC, after which to check whether its time is over."""
 
 
 class HurtPacket(bytes):
     """The packet of a damaged message, as the store has it. The quarantine has the whole row, and the message
     stays until it is removed.
 
-    message_id: from its row; 0 if that has none.
+    message_id: the MessageID in its row; 0 if that has none.
     """
 
     message_id = 0
@@ -96,18 +96,18 @@ class OutgoingRow(NamedTuple):
     next_number: int
     last_ack: int
     saved_through: int
-    """The highest position that the next hop has acknowledged; messages after it are sent anew after a restart."""
+    """The highest position that the next hop has acknowledged; later messages are sent again after a restart."""
     sent_ceiling: int
     """No message after this position has ever been sent."""
     renumbered_through: int = 0
-    """The packets up to this position contain other numbers than those they are sent with."""
+    """Up to this position, the stored packets have other numbers than the ones they are sent with."""
 
 
 class IncomingRow(NamedTuple):
     """One incoming sequence: the last message accepted from `source`; `queue` is the number of its HELD queue.
     [MS-MQDMPR] 3.1.1.5
 
-    If a stranger's sequence gave up its place, `queue` is negative and `reply_host` is where it came from.
+    If a stranger's sequence gave up its place, `queue` is negative and `reply_host` is the stranger's host.
     """
 
     source: Guid
@@ -118,7 +118,7 @@ class IncomingRow(NamedTuple):
     reject_count: int
     last_access_s: int
     reply_host: str
-    """The host that acknowledgments go to by a direct format name; empty if they go by the source's GUID."""
+    """The host for acknowledgments by a direct format name; empty if they go by the source's GUID."""
 
 
 class IdentifierRow(NamedTuple):
@@ -133,8 +133,8 @@ LIFE: Final = "life"
 MESSAGE_ID_CEILING: Final = "message_id_ceiling"
 SEQUENCE_ORDINAL_CEILING: Final = "sequence_ordinal_ceiling"
 COUNTERS_OF_LIFE: Final = (LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING)
-"""Counters that the store keeps outside itself as well: the life that it is in, and the first MessageID, and
-the first Ordinal of a TxSequenceID, that were not given yet."""
+"""Counters that the store also keeps outside itself: its present life, the first MessageID that was not given yet,
+and the first Ordinal of a TxSequenceID that was not given yet."""
 
 SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
 """The first Ordinal of this life."""
@@ -146,17 +146,17 @@ QUEUE_IDENTIFIER: Final = "queue_identifier"
 """The first identifier that was not yet given to a queue that operators make."""
 
 INVOKER_ITSELF: Final = 256
-"""The `identifier` of a row that is about an invoker, and not about one of its operations."""
+"""The `identifier` of a row about an invoker, rather than about one of its operations."""
 
 
 class OutcomeRow(NamedTuple):
     """The outcome of a numbered operation of a client.  "Duplicate Operation Detection Support"
 
-    invoker: who invoked it.
+    invoker: the invoker of the operation.
     identifier: 0 to 255, or INVOKER_ITSELF.
     outcome: opaque to the queue manager and its store.
     lasting: whether the invoker survives its process, and may ask after a long time.
-    performed_s: when it was performed, on a clock of the shell's own, which need not be UTC.
+    performed_s: when it was performed, on the shell's clock, which need not be UTC.
     """
 
     invoker: bytes
@@ -178,9 +178,9 @@ class FinalAckKept(NamedTuple):
 class Departure(NamedTuple):
     """Messages on disk that leave a local queue together, and why.
 
-    message_class: what an application or an operator did with them, or that their time was over; NORMAL for a
-        message that was sent back.
-    again: the MessageID of the message that was sent in place of the one that left; 0 if none was.
+    message_class: the reason: an application's or an operator's action, or that their time was over; NORMAL for
+        a message that was sent back.
+    again: the MessageID of the message that was sent instead of the departed one; 0 if none was.
     """
 
     queue: str
@@ -191,28 +191,28 @@ class Departure(NamedTuple):
 
 @dataclass(slots=True)
 class Writes:
-    """One transaction. The store applies the fields in the order in which they stand here.
+    """One transaction. The store applies the fields in the order in which they are listed here.
 
-    No key is used again while its last message may still be in the log or in the tables. A row for a state
-    that exists already replaces it.
+    No key is used again while its last message may still be in the log or in the tables. A new row replaces
+    an existing row for the same thing.
     """
 
     queues: list[QueueRow] = field(default_factory=list)
     messages: list[MessageRow] = field(default_factory=list)
     finals: list[FinalAckKept] = field(default_factory=list)
     moves: list[tuple[int, int, int | None]] = field(default_factory=list)
-    """A message's old key, its new one, and its `expires_s` from now on."""
+    """A message's old key, its new key, and its new `expires_s`."""
     removals: list[tuple[int, int]] = field(default_factory=list)
-    """Keys from first to last, both included; keys without a message are not an error."""
+    """First and last key of ranges to remove, both included; keys without a message are not an error."""
     lasting: list[int] = field(default_factory=list)
-    """Keys of messages that have no `expires_s` any more; keys without a message are not an error."""
+    """Keys of messages that no longer have an `expires_s`; keys without a message are not an error."""
     outgoing: dict[int, OutgoingRow] = field(default_factory=dict)
     incoming: dict[tuple[Guid, int], IncomingRow | None] = field(default_factory=dict)
-    """By source and queue; None for one that is no longer kept."""
+    """By source and queue; None for a sequence that is no longer kept."""
     forgotten_identifiers: list[tuple[Guid, int, int]] = field(default_factory=list)
     """By source, the ordinals to forget, from first to last, both included; any of them may be unknown."""
     identifiers: list[IdentifierRow] = field(default_factory=list)
-    """An identifier that is known already gets the new time."""
+    """Identifiers to add; if one is already known, it gets the new time."""
     counters: dict[str, int] = field(default_factory=dict)
     """Named numbers, such as the ceiling of the MessageIDs given out."""
     outcomes: dict[tuple[bytes, int], OutcomeRow | None] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class Writes:
     forgotten_invokers: list[bytes] = field(default_factory=list)
     """Invokers all of whose outcomes are forgotten."""
     departures: list[Departure] = field(default_factory=list)
-    """Messages that leave local queues with this, for a shell that records some of them; no store keeps them."""
+    """Messages that leave local queues in this transaction, for shells that record some; no store keeps them."""
 
     def await_final_acks(self, queue: int, first: int, last: int, final_queue: int) -> None:
         """Have those messages of a queue between two positions that ask for a FinalAck wait for it."""
@@ -234,7 +234,7 @@ class Writes:
         self.removals.append((low, high))
 
     def remove_each(self, queue: int, positions: Iterable[int]) -> None:
-        """Remove single messages of a queue, whose positions nearly always follow each other."""
+        """Remove single messages of a queue; their positions are nearly always consecutive."""
         first = last = 0
         for position in positions:
             if position != last + 1 or not first:
@@ -276,7 +276,7 @@ class Writes:
 class StoredQueue(NamedTuple):
     """A store's data about one queue when it is opened. `first` and `last` are 0 if the queue is empty.
 
-    last_used: no message gets this position or one before it. Messages that left may still be in the log or the tables.
+    last_used: new messages get positions after this. Messages that left may still be in the log or the tables.
     """
 
     queue: int
@@ -293,12 +293,12 @@ class StoredQueue(NamedTuple):
 
 
 class NewLife(NamedTuple):
-    """The store begins a life: it is empty, or may be from an earlier moment than what peers have heard from this node.
+    """The store begins a life: it is empty, or may be older than messages that peers have received from this node.
 
     The life has begun when the counters of COUNTERS_OF_LIFE, which the queue manager writes with its first transaction,
     are on disk; until then each start reports it again.
 
-    number: how many lives there were, this one included.
+    number: the number of lives, including this one.
     first_message_id: the ordinal at which MessageIDs begin, far from those that an earlier life can have given.
     first_sequence_ordinal: the first Ordinal that no TxSequenceID of an earlier life can have; 0 if not known.
     is_restored: whether the store has contents, all of which may have been delivered already, or changed since.
@@ -312,37 +312,37 @@ class NewLife(NamedTuple):
 
 @dataclass(slots=True)
 class StoredState:
-    """All that a queue manager must know about its store when it starts. Messages stay on disk, except those
-    that it keeps in memory as long as they wait."""
+    """All that a queue manager must know about its store when it starts. Messages stay on disk, except in queues
+    whose messages stay in memory as long as they wait."""
 
     queues: list[StoredQueue] = field(default_factory=list)
     resident: list[tuple[int, bytes]] = field(default_factory=list)
     """Key and packet of each message in a HELD or ORDER queue."""
     hurt: list[tuple[int, HurtPacket]] = field(default_factory=list)
-    """Key and packet of each such message that is damaged."""
+    """Key and packet of each damaged message in these queues."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys, first and last included, that are missing between the first and the last of a SEQUENCE queue."""
     outgoing: list[OutgoingRow] = field(default_factory=list)
     incoming: list[IncomingRow] = field(default_factory=list)
     identifiers: list[IdentifierRow] = field(default_factory=list)
-    """The oldest first."""
+    """The entries of the MessageIDHistoryTable, the oldest first."""
     counters: dict[str, int] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     dice: int = 0
-    """A number from the shell, another one each time the store is opened."""
+    """A number from the shell, different each time the store is opened."""
     life: NewLife | None = field(default=None, compare=False)
-    """None if the store's last life goes on. This is about the store, and not about its contents."""
+    """None if the store's last life continues. It describes the store rather than its contents."""
 
 
 class ReadBy(Enum):
     """The part that asked for a page, and gets it."""
 
     WINDOW = auto()
-    """The queue, which hands on its messages in order."""
+    """The queue, which sends or hands out its messages in order."""
     RESEND = auto()
-    """A sequence that sends messages again."""
+    """A sequence, to send messages again."""
     OUTCOME = auto()
-    """A FinalAck or an OrderAck, for the one message that it decides."""
+    """A FinalAck or an OrderAck, to get the one message that it decides."""
     EXPIRY = auto()
     """The search for messages whose time is over and that have no `expires_s`."""
     PURGE = auto()
@@ -351,9 +351,9 @@ class ReadBy(Enum):
 class ReadPage(NamedTuple):
     """Asks for the messages of a queue after a position, in order: as many as fit both limits, but at least one.
 
-    The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack). It is a prefix of what
-    the store has there: no message is left out as too large while a later one is in, because the queue goes on behind
-    the last row. No rows mean that there is nothing. A damaged packet is a `HurtPacket`.
+    The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack). No message
+    is left out as too large while a later one is included, because the queue continues after the last row. If there are
+    no rows, the queue has no message after the position. A damaged packet is a `HurtPacket`.
     """
 
     queue: int
@@ -376,7 +376,7 @@ class ReadExpired(NamedTuple):
 class ReadSequences(NamedTuple):
     """Asks for the incoming sequences of a source whose `queue` is from first to last, 1,024 at most.
 
-    The answer is `QueueManager.found(read, rows)`. They gave up their places: mqproto/transfer/places.py.
+    The answer is `QueueManager.found(read, rows)`. These sequences gave up their places: mqproto/transfer/places.py.
     """
 
     source: Guid
@@ -391,16 +391,16 @@ class Waiting(NamedTuple):
     packet: bytes
     final_ack: bool
     stored: bool
-    """Whether the store has it too; an express message is stored only if memory ran short."""
+    """Whether the store has the message, too; an express message is stored only if memory ran short."""
     expires_s: int | None = None
-    """Its `MessageRow.expires_s`; None means that its time is never over, without a look at the packet."""
+    """Its `MessageRow.expires_s`; None means that the message never expires, so its packet need not be read."""
 
 
 class OpenTransport(NamedTuple):
     """Connect; then call `QueueManager.opened` or, if it fails, `QueueManager.lost`.
 
     tls: the queue manager whose pinned certificate the other end has to show; None for a plain connection.
-    avoid: the host's address that is tried last, because no queue manager was found there the last time.
+    avoid: the host's address to try last, because no queue manager was found there last time.
     """
 
     session: int
@@ -414,7 +414,7 @@ class SendPing(NamedTuple):
     """Send this datagram to a UDP port, from a port that is not our ping port.  [MS-MQQB] 2.1.2
 
     Any answer from there goes to `QueueManager.ping_answered`; if the datagram cannot be sent, call
-    `QueueManager.lost`. After a second, no answer is awaited any more.
+    `QueueManager.lost`. After a second, an answer is no longer awaited.
     """
 
     session: int
@@ -431,7 +431,7 @@ class SendBytes(NamedTuple):
 
 
 class CloseTransport(NamedTuple):
-    """Close the transport; the session is gone already. There is nothing to answer.  [MS-MQQB] 3.1.5.9"""
+    """Close the transport; its session has already ended. No answer is expected.  [MS-MQQB] 3.1.5.9"""
 
     session: int
     section: str
@@ -445,8 +445,8 @@ UNKNOWN_COUNT: Final = -1
 class Received(NamedTuple):
     """One message handed to an application; `key` is its name while it is in the queue.
 
-    delivery_count: how often it was handed out, this time included; UNKNOWN_COUNT if the store had it when it
-        was opened.
+    delivery_count: how often it was handed out, including this time; UNKNOWN_COUNT if it was in the store when
+        that was opened.
     """
 
     key: int
@@ -471,16 +471,16 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something an operator may want to know, as a line of the log.
+    """Information for an operator, as a line of the log.
 
     `name` is a word to search for, such as `session-closed`; `facts` are its values. A peer may have written part of a
-    fact: each is one line of 600 characters at most, and holds nothing that a terminal would obey.
+    fact, so each is one line of at most 600 characters, without terminal controls.
     """
 
     name: str
     facts: dict[str, str | int]
     trace: Trace | None = None
-    """The message's trace, if this is a step of a message that is followed."""
+    """The message's trace, if the note is a step of a traced message."""
 
     def __post_init__(self) -> None:
         facts = {
@@ -492,7 +492,7 @@ class Note:
 
 @dataclass(slots=True)
 class Batch:
-    """Everything decided since the last `take`; see the module for the order to carry it out."""
+    """All decisions since the last `take`; the module gives the order to carry them out."""
 
     writes: Writes | None = None
     reads: list[ReadPage | ReadExpired | ReadSequences] = field(default_factory=list)

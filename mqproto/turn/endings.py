@@ -1,4 +1,4 @@
-"""How messages end: received, refused, expired, deleted. manager/outcomes.py has what follows from it."""
+"""The ways in which messages end: received, refused, expired, deleted. manager/outcomes.py has the consequences."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mqproto.wire.guid import Guid
 
 @dataclass(frozen=True, slots=True)
 class ReplyTo:
-    """Where the acknowledgments of a sequence go.  3.1.7.17
+    """The destination of a sequence's acknowledgments.  3.1.7.17
 
-    direct_host: the neighbour's address when the message came by a direct format name, else None.
+    direct_host: the neighbour's address if the message came by a direct format name, else None.
     """
 
     manager: Guid
@@ -24,23 +24,23 @@ class Place(Enum):
     """Where a message was when its way ended."""
 
     ON_THE_WAY = auto()
-    """Here, on its way to somewhere else: in an outgoing queue, or just arrived."""
+    """In an outgoing queue of ours, or just arrived for another queue manager."""
     AT_DESTINATION = auto()
-    """Just arrived, and not let into the queue that it is for."""
+    """Just arrived at its destination, and not in its queue."""
     IN_QUEUE = auto()
-    """In the local queue that it was for."""
+    """In its destination queue, which is ours."""
     ELSEWHERE = auto()
-    """Our own message, at its destination or on the way; its FinalAck or session acknowledgment told us."""
+    """At its destination or on the way there; our own message, whose FinalAck or session acknowledgment told us."""
 
 
 class Ending(NamedTuple):
-    """One message whose way ended here, or whose end we were told about.
+    """One message that ended here, or whose end was reported to us.
 
-    queue: the number in the store of the local queue that it was in, or else 0.
-    reply_to: where a FinalAck would go, if it is transactional and another's.
+    queue: the store's number of its local queue; 0 if it was in none.
+    reply_to: the destination of a FinalAck, if it is another's transactional message.
     is_set_aside: whether it is kept here as a dead letter even if its sender did not ask for that.
     in_doubt: whether it is our own, was sent, and may have arrived.
-    is_copy: whether its sender keeps it until its destination has answered for it.
+    is_copy: whether its sender keeps it until its destination has answered.
     """
 
     packet: bytes

@@ -2,12 +2,12 @@
 
 [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
-The core has no cryptography. A QueueManager may be given a guard that has: mqproto/security/guard.py. For each message
-with a SecurityHeader the guard decides what joins the queue; it signs what applications send, and encrypts what leaves.
-Without a guard nothing is encrypted or signed here, and others' protected messages are refused by name.
+The core has no cryptography. A QueueManager may be given a guard that has it: mqproto/security/guard.py. It opens and
+judges messages with a SecurityHeader, signs messages of applications, and encrypts messages as they leave. Without a
+guard no message is encrypted or signed here, and others' protected messages are refused with the matching class.
 
-A message that is to be encrypted is stored in clear: its key may change while it waits, and after a year it needs no
-year-old key. Its SecurityHeader has EB set and no EncryptionKey. Such a message of ours is never on the wire: see
+A message that will be encrypted is stored in clear: the receiver's key may change while it waits, perhaps for a year.
+Its SecurityHeader has EB set and no EncryptionKey. In this form our message is never on the wire: see
 `is_unsealed`.
 """
 
@@ -33,7 +33,7 @@ CACHE_CLEANUPS: Final = frozenset(
         Timer.USER_CERT_CACHE_CLEANUP,
     }
 )
-"""The timers that a guard has."""
+"""The timers for a guard's caches."""
 CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         "AES-256": (5, 0x6610),
@@ -45,7 +45,7 @@ CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "RC4-40": (1, 0x6801),
     }
 )
-"""PrivacyLevel and EncryptionAlgorithm of each cipher, by its name, which decode and the tables use too. The
+"""PrivacyLevel and EncryptionAlgorithm of each cipher, by its name, which decode and the tables also use. The
 variants of RC2, and of RC4, differ in how many bits their keys have.  [MS-MQMQ] 2.2.19.3"""
 STRONG: Final = 5
 """The PrivacyLevel of ciphers that nobody breaks."""
@@ -62,11 +62,11 @@ message lists its destinations.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4"""
 
 
 class ProtectionError(MqprotoError):
-    """A message is refused for how it is encrypted or signed, or because it is not.  [MS-MQMQ] 2.2.18.1.6
+    """A message is refused for its encryption or signature, or because one of them is missing.  [MS-MQMQ] 2.2.18.1.6
 
     Args:
         message_class: the class that its sender is told.
-        reason: one line for an operator; it quotes no key and nothing that was decrypted.
+        reason: one line for an operator, without keys and decrypted text.
     """
 
     def __init__(self, message_class: MessageClass, reason: str) -> None:
@@ -79,7 +79,7 @@ class ProtectionError(MqprotoError):
 
 
 class Signer(NamedTuple):
-    """Who signs messages: a certificate, and the sender that they name with it.
+    """A signer of messages: its certificate, and the sender that the messages name.
 
     sender_id_type: NO_SENDER, SID or QUEUE_MANAGER.
     """
@@ -90,29 +90,29 @@ class Signer(NamedTuple):
 
 
 class Guard(Protocol):
-    """The keys of one queue manager, and what it knows of others'."""
+    """The keys of one queue manager, and its knowledge of others' keys."""
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
         """Serve this queue manager from now on, and forget the cache of another."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
-        """Return a message with a SecurityHeader as it joins its queue: in clear, with AU and AS for what was proved.
+        """Return a message with a SecurityHeader as it joins its queue: in clear, with verified AU and AS.
 
-        weak: those of WEAK_CIPHERS that its queue takes.
+        weak: the members of WEAK_CIPHERS that its queue takes.
 
         Raises:
-            ProtectionError: it is refused.
+            ProtectionError: the message is refused.
         """
 
     def check(self, message: UserMessage, manager: Guid) -> None:
-        """Check that a message that is to be encrypted can be, for this queue manager.
+        """Check that a message can be encrypted, as it asks, for this queue manager.
 
         Raises:
-            UsageError: it cannot.
+            UsageError: it cannot be encrypted.
         """
 
     def signer(self, name: str) -> Signer:
-        """Return the signer of this name.
+        """Return the signer with this name.
 
         Raises:
             UsageError: there is no such key.
@@ -129,21 +129,21 @@ class Guard(Protocol):
         """
 
     def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
-        """Return a message of our own that is to be encrypted as it leaves.  3.1.7.1.5
+        """Return a message of our own, encrypted as it leaves.  3.1.7.1.5
 
         Raises:
-            UsageError: it cannot be encrypted any more.
+            UsageError: the message can no longer be encrypted.
         """
 
     def expired(self, timer: Timer, now: Moment) -> None:
-        """One of CACHE_CLEANUPS is due."""
+        """Handle one of CACHE_CLEANUPS, which is due."""
 
 
 class NoKeys:
     """The guard of a queue manager without cryptography libraries."""
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
-        """There is nothing to remember."""
+        """Do nothing, because there are no keys to remember."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         what = "encrypted" if is_encrypted(message) else "signed" if is_signed(message) else ""
@@ -175,7 +175,7 @@ NO_KEYS: Final = NoKeys()
 
 
 def cipher_named(typed: str) -> str:
-    """Return the name of a cipher that was typed in any case; as it was typed if there is none."""
+    """Return the name of a cipher typed in any case; if there is no such cipher, return the text unchanged."""
     return _NAMES.get(typed.casefold(), typed)
 
 
@@ -183,19 +183,19 @@ _NAMES: Final = {name.casefold(): name for name in CIPHERS}
 
 
 def is_encrypted(message: UserMessage) -> bool:
-    """Whether its body cannot be read, or must not be sent in clear: EB."""
+    """Whether a message's body cannot be read, or must not be sent in clear: EB."""
     return message.security is not None and message.security.body_encrypted
 
 
 def is_signed(message: UserMessage) -> bool:
-    """Whether it has a signature, which may be good or not."""
+    """Whether a message has a signature, valid or not."""
     listed = message.multi_queue_format
     beside = listed is not None and bool(listed.signature.signature)
     return message.security is not None and (bool(message.security.signature) or beside)
 
 
 def is_unsealed(message: UserMessage, identity: Guid) -> bool:
-    """Whether it is ours, is to be encrypted, and is not encrypted yet."""
+    """Whether a message is ours and will be encrypted, but is not encrypted yet."""
     security = message.security
     return (
         security is not None
@@ -206,9 +206,9 @@ def is_unsealed(message: UserMessage, identity: Guid) -> bool:
 
 
 def to_be_sealed(message: UserMessage, privacy_level: int, algorithm: int) -> UserMessage:
-    """Return the message, to be encrypted when it leaves.
+    """Return the message, marked to be encrypted when it leaves.
 
-    privacy_level: the least strength.
+    privacy_level: the minimum strength.
     algorithm: the EncryptionAlgorithm to use; 0 for the preferred one.
     """
     security = replace(
@@ -220,7 +220,7 @@ def to_be_sealed(message: UserMessage, privacy_level: int, algorithm: int) -> Us
 
 
 def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> UserMessage:
-    """Return the message, to be signed. If it names a sender already, it goes on naming that."""
+    """Return the message, marked to be signed. If it already names a sender, that stays."""
     security = replace(message.security or SecurityHeader(), sender_cert=signer.certificate)
     security.has_security_data = True
     if not security.sender_id:
@@ -230,7 +230,7 @@ def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> U
 
 
 def in_clear(message: UserMessage) -> UserMessage:
-    """Return a message that was to be encrypted, and goes nowhere any more, so that it can be read here."""
+    """Return a message in clear that was marked to be encrypted and stays here, so that it can be read."""
     security = message.security
     assert security is not None, "what is to be encrypted has a SecurityHeader"
     plain = replace(security)
@@ -245,7 +245,7 @@ def _with_security(message: UserMessage, security: SecurityHeader) -> UserMessag
 
 
 def with_proof(message: UserMessage, kind: int) -> UserMessage:
-    """Return the message as it is in a queue: we set AU and AS, whatever its sender has set there.
+    """Return the message as it is in a queue: we replace the sender's AU and AS.
 
     kind: the kind of signature that was verified, as in AS; 0 for none.
     """

@@ -16,13 +16,13 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId
 
 MESSAGE_ID_BLOCK: Final = 65_536
-"""How many MessageIDs the store sets aside at a time. After a crash, the rest of a block is never used."""
+"""The number of MessageIDs that the store sets aside at a time. After a crash, the rest of a block is never used."""
 ORDINAL_BLOCK: Final = 4_096
-"""How many Ordinals of TxSequenceIDs are set aside at a time. Whenever all is acknowledged, one goes."""
+"""The number of Ordinals of TxSequenceIDs set aside at a time. One is used whenever all messages are acknowledged."""
 
 
 class GivenNumbers:
-    """The numbers of queues and messages that come next, and the ceilings that the store has for them.
+    """The next numbers for queues and messages, and their ceilings in the store.
 
     first_ordinal: the first Ordinal of a TxSequenceID that no earlier life can have given; 0 if that is not known.
     """
@@ -65,7 +65,7 @@ class GivenNumbers:
         return [number & 0xFFFFFFFF for number in range(first, self._next_message_id)]
 
     def set_aside(self, identifier: TxSequenceId) -> None:
-        """See that the store's ceiling is above an identifier's Ordinal before a message has it."""
+        """Ensure that the store's ceiling is above an identifier's Ordinal before a message has it."""
         if identifier.ordinal >= self._ordinal_ceiling:
             self._ordinal_ceiling = identifier.ordinal + ORDINAL_BLOCK
             self._writes.urgent().counters[SEQUENCE_ORDINAL_CEILING] = self._ordinal_ceiling

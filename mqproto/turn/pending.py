@@ -24,7 +24,7 @@ PURGED_UNTIL: Final = "purged_until_"
 
 
 def purges_of(counters: Mapping[str, int]) -> dict[int, int]:
-    """Return the queues that are still to be emptied, by number, with the last position to delete."""
+    """Return the queues whose purge is unfinished, by number, with the last position to delete."""
     return {
         int(name.removeprefix(PURGED_UNTIL)): position
         for name, position in counters.items()
@@ -33,7 +33,7 @@ def purges_of(counters: Mapping[str, int]) -> dict[int, int]:
 
 
 class HasRow(Protocol):
-    """A sequence: its row is made when the commit comes, however often it changed since the last."""
+    """A sequence, whose row is made once per commit, however often the sequence changes."""
 
     def row(self) -> OutgoingRow | IncomingRow:
         """The data that must survive process and node failures."""
@@ -42,9 +42,9 @@ class HasRow(Protocol):
 class PendingWrites:
     """Writes since the last commit, of two kinds.
 
-    Writes that somebody will be told about, acceptances or acknowledgments, ask for a commit in this turn.
-    Writes that only forget, such as the removal of a message that the neighbour has, go with the next commit,
-    or after a second: if a crash comes first, the message is sent twice and the receiver drops it.
+    Writes that are reported to others, as acceptances or acknowledgments, need a commit in this turn. Writes
+    that only forget, such as the removal of a message that the neighbour has, go with the next commit, or
+    after a second: if a crash comes first, the message is sent twice and the receiver drops it.
     """
 
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
@@ -53,7 +53,7 @@ class PendingWrites:
         self._is_urgent = False
         self._has_room = True
         self._held_back: dict[int, QueueRow] = {}
-        """By number, the rows that strangers have caused since the disk became full."""
+        """The rows that strangers have caused since the disk became full, by number."""
         self._timers = timers
         self._waypoints = waypoints
 
@@ -75,9 +75,9 @@ class PendingWrites:
             self._held_back.clear()
 
     def put_row(self, row: QueueRow, *, urgent: bool) -> None:
-        """Keep a row that a stranger may cause, as often as it likes.
+        """Keep a row of a kind that strangers can cause without limit.
 
-        On a full disk it waits in memory, unless it is urgent, because strangers must not use up what was set aside.
+        On a full disk it waits in memory, unless it is urgent, because strangers must not use up the reserve.
         """
         self._is_urgent = self._is_urgent or urgent
         self._held_back.pop(row.queue, None)
@@ -93,12 +93,12 @@ class PendingWrites:
         self._writes.messages += messages
 
     def changed(self, sequence: HasRow, *, urgent: bool) -> None:
-        """Note that a sequence has another row from now on."""
+        """Note that a sequence's row has changed."""
         self._changed[sequence] = None
         self._is_urgent = self._is_urgent or urgent
 
     def give_up(self, sequence: HasRow, stays: IncomingRow | None) -> None:
-        """Stop keeping an incoming sequence; keep `stays` in its place, if given."""
+        """Stop keeping an incoming sequence; keep `stays` instead, if given."""
         self._changed.pop(sequence, None)
         gone = sequence.row()
         assert isinstance(gone, IncomingRow), "only these have places"
@@ -115,7 +115,7 @@ class PendingWrites:
     ) -> bool:
         """Store the outcome of an operation, and counters, together with its writes. Return whether they are stored.
 
-        needed: whether to keep them even if it wrote nothing.
+        needed: whether to keep them even if the operation wrote nothing.
         """
         self._is_urgent = self._is_urgent or needed
         if self._is_urgent:
@@ -129,7 +129,8 @@ class PendingWrites:
         rows: dict[tuple[bytes, int], OutcomeRow | None],
         counters: dict[str, int],
     ) -> None:
-        """Forget invokers with all their outcomes, and keep these in the same transaction; this may wait."""
+        """Forget invokers with all their outcomes, and keep `rows` and `counters` in the same transaction; this may
+        wait."""
         writes = self._writes
         if gone := set(invokers):
             writes.forgotten_invokers += gone
@@ -139,12 +140,14 @@ class PendingWrites:
         writes.counters |= counters
 
     def purge_until(self, queue: int, position: int) -> None:
-        """Keep how far a queue is to be emptied, for the next process if this one ends; 0 when it is empty."""
+        """Record the last position to delete from a queue, for the next process if this one ends; 0 when it is
+        empty."""
         writes = self.urgent() if position else self._writes
         writes.counters[f"{PURGED_UNTIL}{queue}"] = position
 
     def leaving(self) -> dict[int, int]:
-        """Return the most messages that the next commit removes from each queue, by the queue's number."""
+        """Return the greatest number of messages that the next commit removes from each queue, by the queue's
+        number."""
         counts: dict[int, int] = {}
         for first, last in self._writes.removals:
             queue = first >> POSITION_BITS
@@ -157,7 +160,7 @@ class PendingWrites:
         return is_gone and not any(first <= key <= last for first, last, _ in self._writes.finals)
 
     def force(self) -> None:
-        """Write in this turn whatever there is."""
+        """Write all pending changes in this turn."""
         self._is_urgent = True
 
     def take(self, now: Moment) -> Writes | None:

@@ -1,11 +1,11 @@
-"""Waypoints: what happened to each message, where and when, as notes with its identifier.
+"""Waypoints: the steps of each message, with place and time, as notes with its identifier.
 
-The parts of a queue manager report each step in the life of a message to a `Waypoints`. By default that keeps
+The parts of a queue manager report each step in the life of a message to a `Waypoints`, which by default records
 nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it
-belongs to; so a line of the log is written once what it says is on disk, and not before. A follower of traces
-says which messages belong to one, and gets only the notes of these.
+belongs to. So a line of the log is written only after the step is on disk. A follower of traces tells which
+messages belong to a trace, and gets only the notes of these.
 
-OrderAcks and FinalAcks are not applications' messages: they show at the messages that they acknowledge.
+OrderAcks and FinalAcks are not applications' messages: they appear as steps of the messages that they acknowledge.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
 
 REMEMBERED: Final = 100_000
-"""How many sent messages without an OrderAck are known by their numbers; about 100 bytes each."""
+"""The most sent messages without an OrderAck that are known by their numbers; about 100 bytes each."""
 
 
 class Waypoint(Word):
-    """Each waypoint: the name of its notes, and what it means."""
+    """Each waypoint: the name of its notes, and its meaning."""
 
     ACCEPTED = (
         "accepted",
@@ -98,10 +98,10 @@ NEXT_WAYPOINTS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
     Waypoint.RECALLED: frozenset({Waypoint.DEAD_LETTERED}),
     Waypoint.JOURNALED: _AT_REST,
 }
-"""The waypoints that may follow each other for a message at one queue manager. Nothing follows those not listed.
+"""The waypoints that may follow each waypoint of a message at one queue manager; none follow an unlisted one.
 
 A resend makes copies, and an intermediate may have several of them at once. After a crash a message may be given to
-an application, or be sent, once more. A copy in a journal or a dead-letter queue has a path of its own.
+an application, or be sent, once more. A copy in a journal or a dead-letter queue has a separate path.
 """
 
 BEGINNINGS: Final = frozenset(
@@ -118,14 +118,14 @@ STORED_AFTER: Final = frozenset(
         Waypoint.JOURNALED,
     }
 )
-"""The waypoints that `stored` may follow; after it, the path goes on from the one before."""
+"""The waypoints that `stored` may follow; after `stored`, the path continues from the one before."""
 DROPS: Final = frozenset({Waypoint.TURNED_AWAY, Waypoint.DUPLICATE_DROPPED, Waypoint.DROPPED})
-"""The waypoints of a message that has just arrived and is not taken; its path goes on from before it arrived."""
+"""The waypoints of a message that has arrived and is not taken; its path continues from before the arrival."""
 
 
 def missing_before(path: Iterable[Waypoint]) -> list[int]:
     """Return the indexes in the path of a message at one queue manager before which a line must be missing;
-    none if all is there."""
+    an empty list if the path is complete."""
     missing = []
     state: Waypoint | None = None
     before_arrival: Waypoint | None = None
@@ -165,7 +165,7 @@ class SessionHop(Protocol):
 
     @property
     def key(self) -> int:
-        """Its number."""
+        """The session's number."""
 
     @property
     def remote_qm(self) -> Guid | None:
@@ -177,7 +177,7 @@ class SessionHop(Protocol):
 
 
 class Sent(Protocol):
-    """A message that leaves by a session, for the first time or once more."""
+    """A message that leaves by a session, for the first time or again."""
 
     @property
     def packet(self) -> bytes:
@@ -185,14 +185,14 @@ class Sent(Protocol):
 
     @property
     def resent(self) -> bool:
-        """Whether no OrderAck came in time."""
+        """Whether the message is resent because no OrderAck came in time."""
 
 
 class Waypoints:
     """Receives every step, and records none."""
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:
-        """Messages were handed in here, for the queue with that format name."""
+        """Messages were sent here, to the queue with that format name."""
 
     def stored(self, rows: Iterable[MessageRow], queue: str) -> None:
         """Messages join a queue on disk."""
@@ -201,15 +201,15 @@ class Waypoints:
         """Messages leave."""
 
     def session_acknowledged(self, entries: Iterable[Sent], session: SessionHop) -> None:
-        """The next hop has answered for messages.  3.1.5.5"""
+        """The next hop has acknowledged messages.  3.1.5.5"""
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
-        """The messages of a sequence of ours with these numbers arrived, both included.  3.1.5.6"""
+        """Our messages with these numbers of a sequence, both included, have arrived.  3.1.5.6"""
 
     def final_acknowledged(
         self, identifier: TxSequenceId, number: int, message_id: int, message_class: int
     ) -> None:
-        """A message of ours was received, or refused for good.  3.1.5.7"""
+        """One of our messages was received, or refused for good.  3.1.5.7"""
 
     def arrived(self, packets: Iterable[bytes], session: SessionHop) -> None:
         """Messages came."""
@@ -218,16 +218,16 @@ class Waypoints:
         """A message is not taken."""
 
     def duplicate_dropped(self, packet: bytes) -> None:
-        """A message came before."""
+        """A message is a duplicate, and is dropped."""
 
     def forwarded(self, packets: Iterable[bytes], queue: str) -> None:
         """Others' messages join an outgoing queue."""
 
     def held(self, packet: bytes, queue: str) -> None:
-        """A message is early for its queue."""
+        """A message is early for its queue, and is held."""
 
     def dropped(self, packet: bytes, queue: str) -> None:
-        """A message is early, and there is no room behind the gap."""
+        """A message is early and is dropped, because there is no room behind the gap."""
 
     def queued(self, packets: Iterable[bytes], queue: str) -> None:
         """Messages join a local queue."""
@@ -239,23 +239,23 @@ class Waypoints:
         """A journal or dead-letter queue has no room for a message."""
 
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
-        """A dead letter in doubt leaves its queue: the destination has said otherwise, or more."""
+        """A dead letter in doubt leaves its queue, because the destination has told the outcome."""
 
     def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
         """Messages go to a consumer."""
 
     def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
-        """Messages come back from a consumer."""
+        """Messages return from a consumer."""
 
     def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
-        """Record that a message finally leaves this queue manager; `queue` is the one that it was in, if any."""
+        """A message finally leaves this queue manager; `queue` is the queue that it was in, if any."""
 
 
 OFF: Final = Waypoints()
 
 
 Follow = Callable[[bytes], Trace | None]
-"""Returns the trace to follow that a message belongs to, by its packet, or None. It is called at each step."""
+"""Returns the followed trace of the message in a packet, or None. It is called at each step."""
 
 
 def nobody(packet: bytes) -> None:
@@ -266,10 +266,10 @@ class WaypointNotes(Waypoints):
     """Makes a note of each step.
 
     Args:
-        identity: the queue manager's; its own transactional messages are known by their numbers, which OrderAcks name.
+        identity: the queue manager's GUID; its own transactional messages are found by the numbers in OrderAcks.
         notes: where the notes go.
         follow: tells which messages belong to a trace; the note of a step names it.
-        everything: whether all other messages have notes as well.
+        everything: whether messages without a trace also have notes.
     """
 
     def __init__(
@@ -294,11 +294,11 @@ class WaypointNotes(Waypoints):
         /,
         **facts: str | int,
     ) -> None:
-        """Make a note of a step, if somebody asked for it. Only then are its facts found out.
+        """Make a note of a step, if it is wanted. Its facts are determined only then.
 
         Args:
-            session: the session that the message came by, or leaves by.
-            is_placed: whether to tell the message's place in its sequence.
+            session: the session by which the message came, or leaves.
+            is_placed: whether to add the message's place in its sequence.
             message_class: the reason, if a step has one.
         """
         trace = self._follow(packet)
@@ -455,12 +455,12 @@ class WaypointNotes(Waypoints):
 
 
 def message_name(source: Guid, ordinal: int) -> str:
-    """A message's identifier as people write it: `mqproto send` prints it."""
+    """A message's identifier as people write it, and as `mqproto send` prints it."""
     return f"{guid_text(source)}\\{ordinal}"
 
 
 def class_name(message_class: int) -> str:
-    """A class by its name, or in hex if it has none."""
+    """The name of a class, or its number in hex if it has no name."""
     try:
         return MessageClass(message_class).name
     except ValueError:

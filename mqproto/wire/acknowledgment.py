@@ -44,9 +44,9 @@ JOURNALS: Final = UserHeader.journal_negative.mask | UserHeader.journal_positive
 def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | None:
     """Return the body of an OrderAck or a FinalAck; None for any other UserMessage.  [MS-MQQB] 3.1.5.1.1
 
-    All bits of BaseHeader.Flags should be 0 there. We accept a few: a SessionHeader may ride on any UserMessage,
-    reserved bits are ignored on receipt, and a priority does not say what a message is ([MS-MQMQ] 2.2.19.1). With DH it
-    is another packet, because acknowledgments have no DebugHeader.
+    All bits of BaseHeader.Flags should be 0 there. We accept a few: any UserMessage may have a SessionHeader, reserved
+    bits are ignored on receipt, and a priority does not tell the kind of a message ([MS-MQMQ] 2.2.19.1). A message with
+    DH is another packet, because acknowledgments have no DebugHeader.
     """
     properties = message.properties
     message_class = properties.message_class
@@ -77,10 +77,10 @@ def addresses_order_queue(message: UserMessage) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class EndToEndAck:
-    """The fields common to OrderAck and FinalAck: who sends it, where it goes, and what it acknowledges.
+    """The fields common to OrderAck and FinalAck: source, destination, and the acknowledged messages.
 
     source: the queue manager that acknowledges.
-    destination_manager: the first sender's; NULL_GUID for a direct name.
+    destination_manager: the first sender's queue manager; NULL_GUID for a direct name.
     destination: ORDER_QUEUE, or a direct name that ends with ORDER_QUEUE_PATH.
     message_id: unique at its source.
     sent_time_s: seconds since 1970, UTC.
@@ -97,7 +97,7 @@ class EndToEndAck:
     definition: ClassVar[AcknowledgmentPacket[Any]]
 
     def message(self) -> UserMessage:
-        """Return it as a UserMessage. DM stays 0, as 2.2.4 says; 3.1.7.17 asks for Recoverable.
+        """Return the acknowledgment as a UserMessage. DM stays 0, as 2.2.4 says; 3.1.7.17 asks for Recoverable.
 
         Raises:
             UsageError: a value breaks a rule of the specification.
@@ -121,7 +121,7 @@ class EndToEndAck:
         )
 
     def build(self) -> bytes:
-        """Return the packet. Raises UsageError as `message` does, or if it would be another packet."""
+        """Return the packet. Raises UsageError as `message` does, or if the bytes would be another kind of packet."""
         return self.definition.build(self)
 
     @classmethod
@@ -129,7 +129,7 @@ class EndToEndAck:
         """Return the acknowledgment in one whole packet. Its definition shows what else the packet holds.
 
         Raises:
-            WireFormatError: it is not a packet, or it is another one.
+            WireFormatError: the bytes are not a packet, or are another kind of packet.
         """
         record: Self = cls.definition.decode(data)
         return record
@@ -193,10 +193,10 @@ class AcknowledgmentPacket(Anywhere, Base, Generic[A]):
         return body
 
     def decode(self, data: bytes) -> A:
-        """Return the record of the one whole packet that these bytes are.
+        """Return the record of one whole packet.
 
         Raises:
-            WireFormatError: they do not form a packet, or they form another one.
+            WireFormatError: the bytes do not form a packet, or form another kind of packet.
         """
         message = user_message_packet.decode(data)
         body: Any = self._judge(message)

@@ -43,7 +43,7 @@ assert len(_KINDS) == len(INTERNAL_PACKETS)
 class Welcome:
     """The packets that may come next, recognized by IN and PacketSize in their first 16 bytes.
 
-    message_limit_bytes: the largest PacketSize of a UserMessage; 0 if UserMessages are not welcome.
+    message_limit_bytes: the largest PacketSize of a UserMessage; 0 if UserMessages may not come.
     internal_sizes: the PacketSizes that an internal packet may have.
     """
 
@@ -58,7 +58,7 @@ class Welcome:
 
 
 ANYTHING: Final = Welcome(MAXIMUM_PACKET_SIZE, range(SMALLEST_INTERNAL_PACKET, MAXIMUM_PACKET_SIZE + 1))
-"""For analysts: even an internal packet of a wrong size can be shown."""
+"""A Welcome for analysts: even an internal packet of a wrong size can be shown."""
 
 
 class UnwelcomeError(WireFormatError):
@@ -71,11 +71,11 @@ class UnwelcomeError(WireFormatError):
 
 
 class PacketBuffer:
-    """Bytes in as they arrive, whole packets out.
+    """Takes bytes as they arrive, and returns whole packets.
 
     A packet goes from its BaseHeader to its last padding byte, with the SessionHeader that lies beyond PacketSize if a
-    UserMessage has SH set. Its first 16 bytes are judged before more is kept: they have to begin a packet whose kind
-    and size may come now. The buffer keeps what a peer has sent of one packet. It does not search for `LIOR`, which may
+    UserMessage has SH set. Its first 16 bytes are judged before more is kept: they must begin a packet whose kind
+    and size may come now. The buffer keeps the bytes of one incomplete packet. It does not search for `LIOR`, which may
     be in any field.
 
     If packets precede a fault, they are returned, the fault waits in `fault`, and the next `feed` raises it. Otherwise
@@ -92,12 +92,12 @@ class PacketBuffer:
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes have arrived since the last packet that was handed out."""
+        """The number of bytes that have arrived since the last returned packet."""
         return len(self._kept) + len(self._rest)
 
     @property
     def pending(self) -> bytes:
-        """The bytes that have arrived since then."""
+        """The bytes that have arrived since the last returned packet."""
         return bytes(self._kept) + self._rest
 
     @property
@@ -109,12 +109,12 @@ class PacketBuffer:
         """Return the packets that these bytes complete, in order.
 
         Args:
-            welcome: what may come next. If it excludes UserMessages, at most one packet is returned, because it changes
-                what may come after it. The bytes behind it are kept unjudged; `feed(b"")` goes on with them.
+            welcome: the packets that may come next. Without UserMessages, at most one packet is returned, because it
+                decides what may follow it. The bytes after it are kept unjudged; `feed(b"")` continues with them.
 
         Raises:
-            UnwelcomeError: the bytes after the last packet begin one that may not come now.
-            WireFormatError: they do not begin a packet; the class says what becomes of packets before them.
+            UnwelcomeError: the bytes after the last packet begin a packet that may not come now.
+            WireFormatError: they do not begin a packet; the class docstring tells what happens to packets before them.
         """
         if self.fault is not None:
             raise self.fault
@@ -142,7 +142,7 @@ class PacketBuffer:
         return packets
 
     def _complete(self, data: bytes, packets: list[bytes], welcome: Welcome) -> int:
-        """Add to the kept packet, or begin one; return how many bytes of `data` that took."""
+        """Continue the kept packet, or begin one; return how many bytes of `data` it takes."""
         kept = self._kept
         at = 0
         if len(kept) < HEAD_SIZE:
@@ -214,16 +214,16 @@ class DroppingBuffer(PacketBuffer):
     def __init__(self) -> None:
         super().__init__()
         self._hole_at = self._dropped = self._to_drop = 0
-        """The offset of the dropped bytes, 0 for none; how many were dropped, and how many are still to come."""
+        """The offset of the dropped bytes, 0 for none; the number of dropped bytes, and of bytes still to drop."""
 
     @property
     def kept_bytes(self) -> int:
-        """How many bytes are kept of those that arrived since the last packet."""
+        """The number of bytes kept since the last returned packet."""
         return len(self._kept) + len(self._rest)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes have arrived, kept or not."""
+        """The number of bytes that have arrived, kept or not."""
         return len(self._kept) + len(self._rest) + self._dropped
 
     @property
@@ -237,9 +237,9 @@ class DroppingBuffer(PacketBuffer):
         return self._hole_at > 0
 
     def drop(self, start: int, end: int) -> None:
-        """Keep nothing between two offsets of the unfinished packet.
+        """Drop the bytes between two offsets of the unfinished packet.
 
-        Keeps everything if they do not lie in the packet, or if `start` has yet to come.
+        All bytes are kept if the offsets are not in the packet, or if `start` has yet to come.
         """
         came = min(len(self._kept), end)
         if HEAD_SIZE <= start < came and end <= self._needed and not self._hole_at:
@@ -248,7 +248,7 @@ class DroppingBuffer(PacketBuffer):
             self._needed -= end - start
 
     def _complete(self, data: bytes, packets: list[bytes], welcome: Welcome) -> int:
-        """Complete a packet, passing over what is dropped."""
+        """Complete a packet, without keeping the bytes to drop."""
         if not self._hole_at:
             return super()._complete(data, packets, welcome)
         at = min(self._to_drop, len(data))

@@ -1,7 +1,7 @@
 """The codec that nodes run: generated.py, about eighty times as fast as interpreting the layouts.
 
-It says yes or no. When it says no, the reference codec reads the same bytes, or the same record, and finds the words.
-So both refuse the same by construction, and a test makes sure that they accept the same.
+It only accepts or refuses. After a refusal the reference codec takes the same bytes, or the same record, and finds
+the words. So both refuse the same by construction, and a test checks that they accept the same.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
 
 
 def _explain(data: bytes, refusal: Exception) -> NoReturn:
-    """Raise the reference codec's error about a packet, because only it has the words; it must refuse too."""
+    """Raise the reference codec's error about a packet: only that codec has the words, and it must refuse, too."""
 
     def skip(item: Record[Any], at: int, end: int) -> int:
         assert item is mqf_format_name_element, "lists are of nothing else"

@@ -1,4 +1,4 @@
-"""Reads single fields of a packet without decoding it."""
+"""Reads single fields of a packet without decoding the packet."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def goes_to_private(packet: bytes, flags: int, identifier: int) -> bool:
 
 
 def is_recoverable(packet: bytes) -> bool:
-    """Whether a UserMessage is recoverable; transactional ones are.  [MS-MQMQ] 2.2.19.2"""
+    """Whether a UserMessage is recoverable; transactional messages are.  [MS-MQMQ] 2.2.19.2"""
     return bool(packet[_FLAGS_AT] & RECOVERABLE)
 
 
@@ -138,9 +138,9 @@ def has_security_header(packet: bytes) -> bool:
 
 
 def may_leave_changed(packet: bytes) -> bool:
-    """Whether a UserMessage as it is kept may differ from what is sent: it has a SecurityHeader, or JN.
+    """Whether a stored UserMessage may differ from its form on the wire: it has a SecurityHeader, or JN.
 
-    With a SecurityHeader it may be encrypted; with JN a name may be behind it that stays here (`kept.py`).
+    With a SecurityHeader it may be encrypted; with JN it may be followed by a name that stays here (`kept.py`).
     """
     return (packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE) != 0
 
@@ -158,13 +158,13 @@ def sent_time_s(packet: bytes) -> int:
 
 
 def sent_times_s(packets: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield each SentTime and how many UserMessages have it. No Python code runs per message."""
+    """Yield each SentTime and the number of UserMessages with it. No Python code runs per message."""
     for (sent,), count in Counter(map(_sent.unpack_from, packets)).items():
         yield sent, count
 
 
 def receive_deadline_s(packet: bytes) -> int | None:
-    """The last second, UTC, at which an application may receive a message; None if any will do.
+    """The last second, UTC, at which an application may receive a message; None if there is no limit.
 
     TimeToBeReceived counts from SentTime.  [MS-MQMQ] 2.2.19.2
     """
@@ -173,9 +173,9 @@ def receive_deadline_s(packet: bytes) -> int | None:
 
 
 def reach_deadline_s(packet: bytes) -> int | None:
-    """The last second, UTC, at which a message may still be on its way; None if any will do.
+    """The last second, UTC, at which a message may still be on its way; None if there is no limit.
 
-    TimeToReachQueue or TimeToBeReceived, whichever is sooner.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
+    TimeToReachQueue or TimeToBeReceived counts, whichever ends sooner.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
     """
     to_reach_queue, to_be_received, sent = _deadlines.unpack_from(packet)
     if to_reach_queue == INFINITE == to_be_received:
@@ -212,7 +212,7 @@ def body_of(packet: bytes) -> bytes:
 
 
 def acknowledges(packet: bytes) -> bool:
-    """Whether a UserMessage may be an OrderAck or a FinalAck; true as well if only its body has their label."""
+    """Whether a UserMessage may be an OrderAck or a FinalAck; also true if only its body has their label."""
     return _LABEL in packet
 
 

@@ -1,8 +1,8 @@
-"""Shows an analyst a packet, broken or not: every field where it lies, and what is wrong.
+"""Shows an analyst a packet, valid or not: every field with its position, and all faults.
 
-Layouts and rules are those of `decode_packet`, but a broken rule is only noted if the reading can go on.
+Layouts and rules are those of `decode_packet`, but a broken rule is only noted if the reading can continue.
 `inspect_stream` does so with successive packets and Pings. `decode_beginning` reads the headers of a packet whose rest
-was not seen.
+is missing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ESTABLISHED: Final = establish_connection_packet.encode(EstablishConnection())
 
 @dataclass(frozen=True, slots=True)
 class SeenField:
-    """One field of a packet: its dotted name, where it lies, what it says.
+    """One field of a packet: its dotted name, its position, and its value.
 
     offset, size: in bytes, the offset from the packet's first byte.
     value: an int, text, or bytes; the parts of a queue name are separate fields.
@@ -75,7 +75,7 @@ class SeenField:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something odd that a queue manager lets pass."""
+    """Something unusual that a queue manager accepts."""
 
     field: str
     text: str
@@ -87,10 +87,10 @@ class Remark:
 
 @dataclass(slots=True)
 class Inspection:
-    """Everything known about some bytes that should be a packet.
+    """The analysis of some bytes that should be a packet.
 
-    fields: in the order of their bytes; those of a valid packet hold every byte exactly once. The bytes
-        beyond a fault that ends the reading are one last field called `unread`.
+    fields: in the order of their bytes; those of a valid packet cover every byte exactly once. The bytes
+        after a fault that ends the reading are one last field called `unread`.
     findings: errors that `decode_packet` would raise, then remarks.
     packet: None if the bytes could not be read to the end.
     """
@@ -106,7 +106,7 @@ class Inspection:
 
 
 def inspect_packet(data: bytes) -> Inspection:
-    """Read as much as possible of what should be one whole packet; raises nothing."""
+    """Read as much as possible of bytes that should be one whole packet; raises nothing."""
     seen: list[Any] = []
     faults: list[WireFormatError] = []
     packet = None
@@ -127,7 +127,7 @@ def inspect_ping(datagram: bytes) -> Inspection:
 
 
 def inspect_key_blob(data: bytes) -> Inspection:
-    """Return the fields of a PUBLICKEYBLOB or SIMPLEBLOB, and what is wrong with it.  [MS-MQQB] 2.4"""
+    """Return the fields of a PUBLICKEYBLOB or SIMPLEBLOB, and its faults.  [MS-MQQB] 2.4"""
     seen: list[Any] = []
     faults: list[WireFormatError] = []
     record: Record[Any] = public_key_blob if data[0] == PUBLIC_KEY else simple_blob
@@ -143,9 +143,9 @@ def inspect_key_blob(data: bytes) -> Inspection:
 
 
 def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
-    """Yield successive packets and Pings, each with its offset; or the one key blob that `data` is.
+    """Yield successive packets and Pings, each with its offset; or one key blob, if `data` is one.
 
-    The last may lack its end, or be a rest that begins no packet; nothing behind it is searched.
+    The last item may be truncated, or be bytes that do not begin a packet; no packet after these is searched.
     """
     at = 0
     if begins_key_blob(data) and not begins_ping(data):
@@ -170,16 +170,16 @@ def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
 def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
     """Decode the headers of a packet from its first bytes alone.
 
-    The record of a message has as much of label, extension and body as is there (label and extension whole or not at
-    all). It has no headers behind the body, though the flags still announce them; `announced_sizes` has the lengths.
-    Its fixed fields may end with message_size: unless all those behind it are there, they are 0. What an
-    EstablishConnection lacks after its InternalHeader is as in one without GUIDs.
+    The record of a message has the available part of the body, and label and extension if they are complete. It has no
+    headers after the body, though the flags still announce them; `announced_sizes` has the lengths. The fixed fields
+    after message_size are 0 unless all of them are available. Missing fields of an EstablishConnection after its
+    InternalHeader have the values of a packet without GUIDs.
 
     Args:
         data: the beginning of a longer packet, with its head.
 
     Returns:
-        the record; None if there is too little to tell what the packet is, or if it breaks a rule.
+        the record; None if the bytes are too few to tell the kind of packet, or if they break a rule.
     """
     flags, size = _base.unpack_from(data)
     if flags & BaseHeader.internal.mask:
@@ -203,14 +203,14 @@ def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
 
 
 def announced_sizes(data: bytes) -> tuple[int | None, int]:
-    """Return the extension and body sizes that a message for `decode_beginning` announces; None if it does not say."""
+    """Return the extension and body sizes that a message for `decode_beginning` announces; None for an unknown size."""
     properties = properties_offset(data)
     _, message_size, extension_size = _lengths.unpack_from(_with_fixed_fields(data, properties), properties)
     return extension_size if len(data) >= properties + _LABEL_AT else None, message_size
 
 
 def _with_fixed_fields(data: bytes, properties: int) -> bytes:
-    """Return `data` with zeros for the last fixed fields if only some of those are missing; otherwise as it is."""
+    """Return `data` with zeros for the last fixed fields if only some of these are missing; otherwise unchanged."""
     if properties + _BODY_SIZE_END <= len(data) < properties + _LABEL_AT:
         return data[: properties + _BODY_SIZE_END] + bytes(_LABEL_AT - _BODY_SIZE_END)
     return data
@@ -254,7 +254,7 @@ def begins_stream(data: bytes) -> bool:
 
 
 def _size_of(head: bytes) -> int:
-    """Return the size of the packet with this head, as its receiver would reckon it."""
+    """Return the size of the packet with this head, as its receiver would compute it."""
     if len(head) < HEAD_SIZE:
         announced(head)
     buffer = PacketBuffer()
@@ -263,7 +263,7 @@ def _size_of(head: bytes) -> int:
 
 
 def _fields(seen: list[Any], data: bytes) -> list[SeenField]:
-    """Return the fields that were seen; the unread bytes are one last field."""
+    """Return the fields that were read; the unread bytes are one last field."""
     fields = [
         SeenField(name, offset, len(raw), value, raw, section) for name, offset, value, raw, section in seen
     ]
@@ -274,7 +274,7 @@ def _fields(seen: list[Any], data: bytes) -> list[SeenField]:
 
 
 def remarks(packet: Packet) -> Iterator[Remark]:
-    """Yield what the specification asks from senders but receivers do not insist on."""
+    """Yield remarks about rules that the specification has for senders but that receivers do not enforce."""
     if not isinstance(packet, UserMessage):
         if packet.base.debug_header:
             yield Remark("base.flags", "has DH set, which is for UserMessages", "[MS-MQMQ] 2.2.19.1")

@@ -1,4 +1,4 @@
-"""Makes UserMessages from what a sender knows.  [MS-MQMQ] 2.2.20, [MS-MQQB] 3.1.7.11"""
+"""Makes UserMessages from a sender's data.  [MS-MQMQ] 2.2.20, [MS-MQQB] 3.1.7.11"""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ def user_message(
 
     Args:
         source: the queue manager that sends it first.
-        destination_manager: hosts the queue; a direct name goes with the null GUID, whatever is given here.
+        destination_manager: the queue's host; for a direct name the null GUID is used, whatever is given here.
         destination: the identifier of a private queue there, a public queue's GUID, or a direct name without
             `DIRECT=`, such as `TCP:10.0.0.1\\\\private$\\\\orders`.
         message_id: unique at the source.
         sent_time_s: seconds since 1970, UTC.
         label: up to 249 characters; empty for none.
-        recoverable: kept through restarts; a transactional message always is.
-        priority: 0 to 7; by default 3, and 0 for a transactional message, which must not have another.
-        admin_queue, response_queue: a number is a private queue at the source.
+        recoverable: whether it survives restarts; a transactional message always does.
+        priority: 0 to 7; by default 3. A transactional message must have 0, its default.
+        admin_queue, response_queue: a number means a private queue at the source.
         acknowledgments: MessagePropertiesHeader.Flags, which ask for administration acknowledgments.
         trace_queue: the public queue for report messages from each node on the way.
-        sender_id: the sender's SID, which nothing proves; empty for none.
-        multi_queue_format: lists all queues that get a copy of it.
+        sender_id: the sender's SID, which is not verified; empty for none.
+        multi_queue_format: the list of all queues that get a copy of it.
     """
     if priority is None:
         priority = 0 if transaction is not None else DEFAULT_PRIORITY

@@ -45,10 +45,10 @@ from mqproto.wire.schema.parts import When
 
 @dataclass(slots=True)
 class UserMessage:
-    """A whole message; administration, order and final acknowledgments are messages too.  [MS-MQMQ] 2.2.20
+    """A whole message; administration, order and final acknowledgments are messages, too.  [MS-MQMQ] 2.2.20
 
-    trailing: bytes that PacketSize counts beyond the last header; mostly none.
-    session: lies beyond PacketSize ([MS-MQMQ] 2.2.19.1).
+    trailing: bytes that PacketSize counts beyond the last header; usually none.
+    session: the SessionHeader, which is beyond PacketSize ([MS-MQMQ] 2.2.19.1).
     """
 
     base: BaseHeader = field(default_factory=BaseHeader)
@@ -95,7 +95,8 @@ user_message_packet = PacketRecord(
 
 @dataclass(slots=True)
 class SrmpMessage(UserMessage):
-    """A message that says it came over HTTP. No queue manager may send one to another.  [MS-MQRR] 2.2.5.1.2"""
+    """A message that claims to have come over HTTP. Queue managers may not send it to each other.  [MS-MQRR]
+    2.2.5.1.2"""
 
     srmp_envelope: SrmpEnvelopeHeader | None = None
     compound_message: CompoundMessageHeader | None = None
@@ -112,7 +113,7 @@ srmp_message_packet = PacketRecord(
     ),
     _apart,
 )
-"""For analysts: nothing else reads a message with AH set."""
+"""For analysts: no other code reads a message with AH set."""
 
 Packet: TypeAlias = EstablishConnection | ConnectionParameters | SessionAck | UserMessage
 

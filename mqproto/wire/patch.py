@@ -1,6 +1,6 @@
-"""Changes packets without decoding them, as an intermediate does with every packet it passes on.
+"""Changes packets without decoding them, as an intermediate does with every packet that it passes on.
 
-The offsets come from the layouts: the sizes of the preceding fields. Packets have to be whole and valid, as they come
+The offsets come from the layouts: the sizes of the preceding fields. Packets must be whole and valid, as they come
 from `PacketBuffer` and `decode_packet`.
 """
 
@@ -40,11 +40,11 @@ _MESSAGE_SIZE: Final = message_properties_header.offset_of("message_size")
 _EXTENSION_SIZE: Final = message_properties_header.offset_of("extension_size")
 _BEHIND: Final = _SESSION | BaseHeader.debug_header.mask | BaseHeader.trace.mask
 _BEHIND_USER: Final = UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
-"""The flags of headers that lie behind the body."""
+"""The flags of headers that come after the body."""
 
 
 def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
-    """Return a UserMessage with this SessionHeader in place of any other: SH set, 16 bytes appended.
+    """Return a UserMessage with this SessionHeader, instead of any other: SH set, 16 bytes appended.
 
     Raises:
         UsageError: the packet is internal.
@@ -61,7 +61,7 @@ def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
 def without_session_header(packet: bytes) -> bytes:
     """Return a UserMessage without its SessionHeader: SH clear, and the packet ends at PacketSize.
 
-    A packet without one, and an internal packet, comes back as it is.
+    A packet without a SessionHeader, or an internal packet, is returned unchanged.
     """
     flags, size = _head.unpack_from(packet)
     if flags & (_SESSION | _INTERNAL) != _SESSION:
@@ -106,10 +106,10 @@ def _one_hop_more(packet: bytes) -> int:
 
 
 def beginning(data: bytes) -> tuple[bytes, int, int] | None:
-    """Return the beginning of a UserMessage as a message of its own without its large parts; None if too short.
+    """Return the beginning of a UserMessage as a separate message without its large parts; None if too short.
 
     Returns:
-        the message without extension, body and later headers, and where extension and body lie in the whole.
+        the message without extension, body and later headers, and the offsets of extension and body in the whole.
     """
     from mqproto.wire.glance import variable_part
 
@@ -161,7 +161,7 @@ def with_place(packet: bytes, identifier: TxSequenceId, number: int, previous: i
 
 
 def with_message_class(packet: bytes, message_class: int) -> bytes:
-    """Return a UserMessage with another class, which says why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6
+    """Return a UserMessage with another class, which tells why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6
 
     Args:
         message_class: 16 bits.

@@ -1,7 +1,7 @@
 """The reference reader and writer: construct interprets the layouts.
 
-It is about eighty times slower than codec.py, which is generated from the same layouts and turns to this module for
-the words of each refusal. Tools that want to see every byte use `read`.
+It is about eighty times slower than codec.py, which is generated from the same layouts and uses this module for the
+words of each refusal. Tools that need every byte use `read`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OVER_HTTP: Final = UserHeader.over_http.mask >> 24
 
 
 def read(data: bytes, onlooker: Onlooker = NOBODY) -> Packet:
-    """Return the record of one whole packet with its SessionHeader. The onlooker hears what is read on the way.
+    """Return the record of one whole packet with its SessionHeader. The onlooker receives all fields that are read.
 
     Raises:
         WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
@@ -69,7 +69,7 @@ def _kind_of(data: bytes, onlooker: Onlooker = NOBODY) -> PacketRecord[Any]:
 
 
 class AnyPacket(Anywhere):
-    """Any packet of a session, with its SessionHeader. Its BaseHeader and InternalHeader say which it is."""
+    """Any packet of a session, with its SessionHeader. Its BaseHeader and InternalHeader tell its kind."""
 
     def _read(self, stream: PacketStream, context: Any, path: str) -> Container[Any]:
         data, size = whole_packet(stream)

@@ -1,13 +1,13 @@
 """Judges the common parts of successive messages only once.
 
-In a stream of messages, nearly all bytes that decide whether a packet is good repeat from one to the next: version,
+In a stream of messages, nearly all bytes that decide whether a packet is valid repeat in the next packet: version,
 flags, names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same bytes, and with
-valid numbers and sizes, is good too, and needs no check of its own. These fields may differ:
+valid numbers and sizes, is valid, too, and needs no check of its own. These fields may differ:
 
     BaseHeader   PacketSize, which has to be the size of the packet
     UserHeader   SentTime, MessageID
     Transaction  its identifier, place and predecessor; first and last in the transaction
-    Properties   CorrelationID, body type and other values that nobody judges; sizes; label, extension, body
+    Properties   CorrelationID, body type and other values without rules; sizes; label, extension, body
 
 A packet with a SessionHeader, a DebugHeader, or headers for security, SOAP or lists of queues has a shape of its own,
 which it shares with no other. The offsets come from the layouts, as in patch.py.
@@ -32,9 +32,9 @@ from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.refused import REFUSALS
 
 KNOWN: Final = 16
-"""How many shapes a session knows; it forgets the oldest first."""
+"""The most shapes that a session remembers; it forgets the oldest first."""
 LONGEST_HEAD: Final = 512
-"""How many bytes of a packet to keep for its shape. If its label begins behind them, no other packet has its shape."""
+"""The bytes of a packet that are kept for its shape. If its label begins after them, no other packet has its shape."""
 
 _BASE_FLAGS_AT: Final = base_header.offset_of("flags")
 _USER_AT: Final = base_header.sizeof()
@@ -52,7 +52,7 @@ APART: Final = BaseHeader.session_header.mask | BaseHeader.debug_header.mask
 APART_USER: Final = (
     UserHeader.has_security.mask | UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
 )
-"""The same for UserHeader.Flags."""
+"""The UserHeader.Flags of headers that have to be judged in each packet."""
 assert APART < 0x100
 _INTERNAL: Final = BaseHeader.internal.mask
 _CONNECTOR: Final = TransactionHeader.connector.mask
@@ -96,10 +96,10 @@ class Shape:
         self.facts: Facts | None = None
         """Set by the first `Run.facts`."""
         self.may_have_others = not (packet[_BASE_FLAGS_AT] & APART or self.flags & APART_USER)
-        """Whether another packet may be of this shape."""
+        """Whether other packets may have this shape."""
         self._example = packet[:LONGEST_HEAD]
         self._unpack: struct.Struct | None = None
-        """Made for the second packet, because where there are many shapes, most have one packet."""
+        """Made for the second packet: if there are many shapes, most have only one packet."""
         self._place_at = self._label_at = self._least_bytes = 0
         self._common: tuple[bytes, bytes, bytes, int, int] = b"", b"", b"", 0, 0
         self._final_ack = 0
@@ -107,7 +107,7 @@ class Shape:
         self._identifier = TxSequenceId()
 
     def fits(self, packet: bytes) -> bool:
-        """Whether a packet has this shape, and so is good. If not, it may be good or bad."""
+        """Whether a packet has this shape, and so is valid. If not, it may be valid or invalid."""
         unpack = self._unpack
         if unpack is None and (unpack := self._learn()) is None:
             return False
@@ -160,7 +160,7 @@ class Shape:
         return is_good
 
     def _learn(self) -> struct.Struct | None:
-        """Prepare to compare other packets with the example; None if none can have its shape."""
+        """Prepare to compare other packets with the example; None if no other can have its shape."""
         if not self.may_have_others:
             return None
         example = self._example
@@ -243,7 +243,7 @@ class Run:
 
 
 def run_of(packet: bytes) -> Run:
-    """Return a run of one UserMessage, which has to be valid."""
+    """Return a run of one UserMessage, which must be valid."""
     return Run(Shape(packet), [packet])
 
 

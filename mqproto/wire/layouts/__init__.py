@@ -1,1 +1,1 @@
-"""One module for each header and internal packet: the places and the meaning of its bytes."""
+"""One module for each header and internal packet: the positions and the meaning of its bytes."""

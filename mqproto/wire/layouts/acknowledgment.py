@@ -16,7 +16,7 @@ from mqproto.wire.schema.record import Record
 
 @dataclass(slots=True)
 class OrderAckBody:
-    """All up to this number arrived, in order.  [MS-MQQB] 2.2.4.1
+    """All messages up to this number arrived, in order.  [MS-MQQB] 2.2.4.1
 
     The specification puts the number into tx_sequence_number; a sender may put it into
     tx_sequence_id.ordinal, with zeros for the time stamp and for tx_sequence_number. Both are kept as they came.
@@ -31,7 +31,7 @@ class OrderAckBody:
     def number(self) -> int | None:
         """The number of the last message that arrived, if this packet alone tells it.  [MS-MQQB] 3.1.1.6.2
 
-        None with a time stamp and no number: none arrived, or only the sender of the packet knows.
+        None with a time stamp and no number: either no message arrived, or only the sender of the packet knows.
         """
         named = self.tx_sequence_id
         return self.tx_sequence_number or (None if named.time_stamp else named.ordinal)
@@ -51,7 +51,7 @@ order_ack_body = Record(
 
 @dataclass(slots=True)
 class FinalAckBody:
-    """One message was consumed, or refused for good; the class says which.  [MS-MQQB] 2.2.5.1"""
+    """One message was received, or refused for good; the class tells which.  [MS-MQQB] 2.2.5.1"""
 
     tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
     tx_sequence_number: int = 0

@@ -25,9 +25,9 @@ SMALLEST_USER_MESSAGE: Final = 120
 
 @dataclass(slots=True)
 class BaseHeader:
-    """Identifies a packet and says what it holds.  [MS-MQMQ] 2.2.19.1
+    """Identifies a packet and announces its headers.  [MS-MQMQ] 2.2.19.1
 
-    PacketSize is not here: it follows from the packet.
+    PacketSize is not a field of the record: it follows from the packet.
     """
 
     reserved: int = 0
@@ -83,7 +83,7 @@ def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
     """Read PacketSize, and the bytes of a SessionHeader beyond it, from a packet's first 16 bytes.  [MS-MQMQ] 2.2.19.1
 
     Raises:
-        WireFormatError: they are not a BaseHeader.
+        WireFormatError: the bytes are not a BaseHeader.
     """
     base = _head.parse_stream(PacketStream(head, onlooker=onlooker)).base
     return base.packet_size, session_header.sizeof() if base.flags & _RIDES_OR_INTERNAL == _RIDES else 0
@@ -113,7 +113,7 @@ def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY
 
 
 def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
-    """Return the next packet of a stream with its SessionHeader, and its PacketSize; refuse one that is cut off."""
+    """Return the next packet of a stream with its SessionHeader, and its PacketSize; refuse a truncated packet."""
     head = stream.up_to(base_header.sizeof())
     size, behind = announced(head)
     data = head + stream.up_to(size + behind - len(head))
@@ -123,7 +123,7 @@ def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
 class PacketRecord(Anywhere, Record[R]):
     """A whole packet. It begins with a BaseHeader, whose PacketSize says how much of a stream to read.
 
-    If `session` is among the fields apart, it is a SessionHeader beyond PacketSize, or None.
+    If `session` is among the fields of `apart`, it is a SessionHeader beyond PacketSize, or None.
     """
 
     def fields(self, data: bytes, size: int, onlooker: Onlooker = NOBODY) -> Container[Any]:

@@ -1,6 +1,6 @@
 """Two headers behind a UserMessage that a queue manager keeps; they never cross a session.  [MS-MQRR] 2.2.5
 
-The SubqueueHeader and the ExtendedAddressHeader may be there as well, but have no use here.
+A SubqueueHeader and an ExtendedAddressHeader may also be there, but are not used here.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _rules(packet_type: int, packet_size: int) -> list[Any]:
 
 @dataclass(slots=True)
 class EstablishConnection:
-    """Asks for a session, or answers.  [MS-MQQB] 2.2.3
+    """Asks for a session, or answers such a request.  [MS-MQQB] 2.2.3
 
     time_stamp_ms: milliseconds since the initiator's system started; an answer repeats it.
     """
@@ -96,7 +96,7 @@ class EstablishConnection:
 
     @property
     def refused(self) -> bool:
-        """CS: the acceptor wants no session."""
+        """CS: the acceptor refuses the session."""
         return self.internal.refused
 
 
@@ -121,7 +121,7 @@ assert establish_connection_packet.sizeof() == 572
 
 @dataclass(slots=True)
 class ConnectionParameters:
-    """How long to wait for acknowledgments, and how many messages may be unacknowledged.  [MS-MQQB] 2.2.2"""
+    """The timeouts for acknowledgments, and the number of messages that may be unacknowledged.  [MS-MQQB] 2.2.2"""
 
     base: BaseHeader = field(default_factory=_internal_base)
     internal: InternalHeader = field(default_factory=lambda: InternalHeader(flags=CONNECTION_PARAMETERS))
@@ -208,9 +208,9 @@ def establish_connection(
 
     Args:
         client: the initiator's queue manager.
-        server: the acceptor's; NULL_GUID in a request that goes by a direct format name.
-        time_stamp_ms: the initiator's uptime; 32 bits, it wraps.
-        refused: the acceptor wants no session.
+        server: the acceptor's queue manager; NULL_GUID in a request that goes by a direct format name.
+        time_stamp_ms: the initiator's uptime; 32 bits, so it wraps.
+        refused: the acceptor refuses the session.
         ping: a Ping was sent before.
         server_class: the initiator's operating system is one for servers.
     """

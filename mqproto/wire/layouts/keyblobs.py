@@ -1,7 +1,7 @@
 """Keys as the CryptoAPI writes them: a public key, and a session key encrypted with one.  [MS-MQQB] 2.4
 
-The first eight bytes are CryptoAPI's BLOBHEADER, the next twelve of a public key its RSAPUBKEY. All numbers are
-little-endian, the large ones too: RFC 8017 has the bytes of the modulus and the ciphertext the other way round.
+The first eight bytes are CryptoAPI's BLOBHEADER; in a public key its RSAPUBKEY of twelve bytes follows. All numbers
+are little-endian, including the large ones: RFC 8017 has modulus and ciphertext in the opposite byte order.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ public_key_blob = Record(
 class SimpleBlob:
     """A session key, encrypted for the owner of the private key.  [MS-MQQB] 2.4.2
 
-    encrypted_key: as long as that key's modulus. The text says 256 bytes, which is right for keys of 2,048 bits; the
+    encrypted_key: as long as that key's modulus. The specification says 256 bytes, which is right for 2,048 bits; the
     keys of 3.1.7.1.5 have 512 and 1,024.
     """
 
@@ -122,7 +122,7 @@ KeyBlob = PublicKeyBlob | SimpleBlob
 class PrivateKeyBlob:
     """A key pair as Windows programs export it, not encrypted. Its repr shows no secret.
 
-    It never crosses the wire, and analysts never see one. The names are from RFC 8017 A.1.2.
+    It never crosses the wire, and is never shown to analysts. The names are from RFC 8017 A.1.2.
     """
 
     reserved: int = 0
@@ -138,7 +138,7 @@ class PrivateKeyBlob:
 
 
 def begins_private_key(data: bytes) -> bool:
-    """Whether some bytes begin as a PRIVATEKEYBLOB, which is never shown."""
+    """Whether bytes begin like a PRIVATEKEYBLOB, which is never shown."""
     magic = data[8:12]
     return data[:2] == bytes((PRIVATE_KEY, _VERSION)) and magic == _PRIVATE_MAGIC.to_bytes(4, "little")
 
@@ -161,5 +161,5 @@ private_key_blob = Record(
 
 
 def begins_key_blob(data: bytes) -> bool:
-    """Whether some bytes begin as a public or simple blob, by type and version. No packet or known Ping does."""
+    """Whether bytes begin like a public or simple blob, by type and version. No packet and no known Ping begins so."""
     return len(data) > 1 and data[0] in (SIMPLE, PUBLIC_KEY) and data[1] == _VERSION

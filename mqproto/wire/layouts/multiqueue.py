@@ -1,4 +1,4 @@
-"""The MultiQueueFormatHeader: all the queues that a message went to.  [MS-MQMQ] 2.2.20.1 to 2.2.20.3"""
+"""The MultiQueueFormatHeader: all the queues that a message was sent to.  [MS-MQMQ] 2.2.20.1 to 2.2.20.3"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ a million; each becomes a record of 64 bytes and a name."""
 
 @dataclass(slots=True)
 class MqfFormatNameElement:
-    """One queue of a list; format_type says what format_name is.  [MS-MQMQ] 2.2.18.1.4
+    """One queue of a list; format_type gives the kind of format_name.  [MS-MQMQ] 2.2.18.1.4
 
     A GUID names a public queue (1) or a distribution list (6). Private names and distribution lists start on
     a 4-byte boundary, so padding may come before them.
@@ -92,8 +92,8 @@ mqf_format_name_element = Record(
 class FormatNameList:
     """The elements of a list, and bytes that HeaderSize counts beyond them.  [MS-MQMQ] 2.2.20.2
 
-    padding: belongs to the list, because it ends on a 4-byte boundary; None for as many zeros as that takes. Some
-        senders leave it out of HeaderSize: then it is the padding of the header.
+    padding: bytes of the list up to a 4-byte boundary; None for the zeros that this takes. Some senders do not count
+        them in HeaderSize: then they are the padding of the header.
     """
 
     elements: list[MqfFormatNameElement] = field(default_factory=list)

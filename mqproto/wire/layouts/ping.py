@@ -1,4 +1,4 @@
-"""The Ping packet, alone in a UDP datagram: is anybody there?  [MS-MQQB] 2.2.7"""
+"""The Ping packet, alone in a UDP datagram, which asks whether a queue manager is there.  [MS-MQQB] 2.2.7"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PING_SIGNATURE: Final = 0x5548
 
 @dataclass(slots=True)
 class Ping:
-    """A request or a response; the cookie ties them together.  [MS-MQQB] 2.2.7"""
+    """A request or a response; a response has the cookie of its request.  [MS-MQQB] 2.2.7"""
 
     flags: int = 0
     cookie: int = 0

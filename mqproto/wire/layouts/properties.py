@@ -48,7 +48,7 @@ assert message_identifier.sizeof() == 20
 class MessagePropertiesHeader:
     """Label, extension and body of a message, and their properties.  [MS-MQMQ] 2.2.19.3
 
-    A label of None is absent; "" is a label of its NUL alone. Extension and body are opaque bytes.
+    A label of None is absent; "" is a label that is only a NUL. Extension and body are opaque bytes.
     AllocationBodySize is kept as it came; `user_message` sets it to the size of the body.
     """
 

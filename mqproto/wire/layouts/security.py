@@ -18,7 +18,7 @@ NO_SENDER, SID, QUEUE_MANAGER = range(3)
 
 @dataclass(slots=True)
 class SecurityHeader:
-    """Who sent a message, and what proves or hides it.  [MS-MQMQ] 2.2.20.6
+    """The sender of a message, its signature, and its encryption.  [MS-MQMQ] 2.2.20.6
 
     An item without bytes is absent. SecurityData counts as present when any size is not zero, whatever AI
     says: the message of [MS-MQQB] 4.1.7 has a sender's SID and AI clear.
@@ -45,12 +45,12 @@ class SecurityHeader:
 
     @property
     def sid(self) -> str:
-        """The SID that the message claims for its sender; empty if none. Nothing here proves it."""
+        """The SID that the message claims for its sender; empty if none. This class does not verify it."""
         return sid_text(self.sender_id) if self.sender_id_type == SID else ""
 
     @property
     def has_sid_alone(self) -> bool:
-        """Whether a SID is all that the header has: nothing is signed or encrypted."""
+        """Whether the header has only a SID: nothing is signed or encrypted."""
         others = self.encryption_key, self.signature, self.sender_cert, self.provider_info
         return bool(self.sid) and not self.body_encrypted and not any(others)
 
@@ -96,7 +96,7 @@ security_header = Record(
 
 @dataclass(slots=True)
 class ProviderInfo:
-    """The cryptographic provider that made a signature, as `SecurityHeader.provider_info` holds it."""
+    """The cryptographic provider that made a signature, as in `SecurityHeader.provider_info`."""
 
     provider_type: int = 0
     provider_name: str = ""

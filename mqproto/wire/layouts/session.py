@@ -1,4 +1,4 @@
-"""The SessionHeader: what one neighbour acknowledges to the other.  [MS-MQMQ] 2.2.20.4"""
+"""The SessionHeader: a neighbour's acknowledgments to the other neighbour.  [MS-MQMQ] 2.2.20.4"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_WINDOW_SIZE: Final = 0x0040
 
 @dataclass(slots=True)
 class SessionHeader:
-    """A session acknowledgment; alone in a SessionAck, or riding on a UserMessage.  [MS-MQMQ] 2.2.20.4
+    """A session acknowledgment, alone in a SessionAck or added to a UserMessage.  [MS-MQMQ] 2.2.20.4
 
     Bit k of recoverable_msg_ack_flags stands for the recoverable message recoverable_msg_ack_seq_number + k.
     The numbers are 16 bits wide and wrap.

@@ -1,7 +1,7 @@
 """Security identifiers (SIDs), which identify users.  [MS-DTYP] 2.4.2
 
-A message may name its sender by a SID ([MS-MQMQ] 2.2.20.6). Only a signature would prove it; this module makes and
-verifies none.
+A message may name its sender by a SID ([MS-MQMQ] 2.2.20.6). Only a signature would prove it; this module does not make
+or verify signatures.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two headers of messages that came over HTTP, present if AH is set.  [MS-MQRR] 2.2.5.1.2
 
-AH is clear in what queue managers send to each other ([MS-MQMQ] 2.2.19.2), and the codec refuses it. An analyst meets
-it all the same: CVE-2023-21554, called QueueJumper, is a packet with AH and a DataLength so large that its double wraps
-in 32 bits to a small number.
+AH is clear in messages between queue managers ([MS-MQMQ] 2.2.19.2), and the codec refuses it. Analysts still see it:
+CVE-2023-21554, called QueueJumper, is a packet with AH and a DataLength so large that twice that number wraps in 32
+bits to a small one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUEUE_JUMPER: Final = "CVE-2023-21554 (QueueJumper)"
 class SrmpEnvelopeHeader:
     """The SOAP envelope of the message, as text. DataLength counts characters, with the NUL.
 
-    The text gives no unit; the lengths of the SoapHeader and the published packets count in characters.
+    The specification gives no unit; the lengths of the SoapHeader and the published packets count characters.
     """
 
     header_id: int = 0
@@ -34,7 +34,7 @@ class SrmpEnvelopeHeader:
 
 @dataclass(slots=True)
 class CompoundMessageHeader:
-    """The whole HTTP request, and where the body of the message lies in it."""
+    """The whole HTTP request, and the position of the message's body in it."""
 
     header_id: int = 0
     reserved: int = 0

@@ -16,8 +16,8 @@ from mqproto.wire.schema.record import Bit, Bits, Record
 class TxSequenceId:
     """Names one sequence of transactional messages.  [MS-MQMQ] 2.2.18.1.2
 
-    The fields are in the order in which they compare: TimeStamp is the high half. On the wire it comes
-    second, so they are given by name.
+    The fields are in the order of comparison: TimeStamp is the high half. On the wire TimeStamp comes second,
+    so callers pass the fields by name.
     """
 
     time_stamp: int = 0

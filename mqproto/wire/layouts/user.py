@@ -54,15 +54,16 @@ PRIVATE_ELSEWHERE: Final = 6
 DIRECT: Final = 7
 
 QueueName: TypeAlias = int | Guid | PrivateQueueFormatName | str | None
-"""A private queue's identifier, a public queue's GUID, both for a private one, a direct name, or none."""
+"""A private queue's identifier, a public queue's GUID, a private queue's identifier and manager, a direct name, or
+None."""
 
 
 @dataclass(slots=True)
 class UserHeader:
     """Source, destination and delivery of a message.  [MS-MQMQ] 2.2.19.2
 
-    The type bits in `flags` (destination_type, admin_type, response_type) say what each queue name is, and
-    have to fit it. Padding after a direct name may hold anything.
+    The type bits in `flags` (destination_type, admin_type, response_type) give the kind of each queue name, and
+    must fit it. Padding after a direct name may contain any bytes.
     """
 
     source_queue_manager: Guid = NULL_GUID

@@ -1,11 +1,11 @@
 """Layouts, and the rules in them.
 
-A `Layout` is a construct Struct that knows its section of the specification and where each field begins, so a refusal
+A `Layout` is a construct Struct that knows its section of the specification and the offset of each field, so a refusal
 names field, offset, value, limit and section. A layout serves three readers: construct itself (reference.py), the
 generated codec (generated.py) and the analyst's view (lenient.py), all in wire/.
 
-A layout reads any stream, and counts from its own first byte there. Each header starts on a 4-byte boundary of its
-packet, so padding follows from the position in the packet alone.
+A layout reads any stream, and counts offsets from its own first byte. Each header starts on a 4-byte boundary of its
+packet, so the padding depends only on the position in the packet.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def standing_at(path: str) -> Iterator[None]:
 
 
 def plain(value: Any) -> Any:
-    """Turn records, dicts and lists into construct's containers, all the way down."""
+    """Turn records, dicts and lists into construct's containers, recursively."""
     if isinstance(value, dict):
         return Container({name: plain(each) for name, each in value.items()})
     if isinstance(value, (list, tuple)):
@@ -92,7 +92,7 @@ def dotted(path: str, name: str) -> str:
 
 
 class Anywhere(Whole):
-    """A construct that may be in any stream and counts from its own first byte.
+    """A construct that may be in any stream and counts offsets from its own first byte.
 
     `_read` and `_write` do the work, on a PacketStream.
     """
@@ -241,7 +241,7 @@ class Layout(Anywhere, Struct):
         return built
 
     def offset_of(self, name: str) -> int:
-        """Return where a field begins, counted from the layout's first byte; everything before it has a fixed size."""
+        """Return the offset of a field from the layout's first byte; all fields before it must have a fixed size."""
         offset = 0
         for part in self.subcons:
             if part.name == name:
@@ -259,12 +259,12 @@ class Must(Construct):  # type: ignore[type-arg]
     """A rule about an earlier field, checked on reading and on writing.
 
     Args:
-        field: of the same layout, or of a header inside it (`base.flags`); its offset is reported.
-        condition: a `this` expression.
-        limit: what would have been right, in words.
-        part: a part of the field that has a name of its own, such as a few bits of a flag word.
+        field: a field of the same layout, or of a header inside it (`base.flags`); its offset is reported.
+    condition: a `this` expression.
+    limit: the allowed value, in words.
+    part: a part of the field with its own name, such as a few bits of a flag word.
         value: the value of that part, or a `this` expression for it.
-        is_last: whether even an analyst reads nothing behind a broken rule.
+        is_last: whether even an analyst reads nothing after a broken rule.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The parts that layouts are made of, besides construct's integers: texts, padding, choices, lists.
 
-No part reads beyond the bytes that are there. A part raises a Fault for a value that it refuses.
+No part reads beyond the available bytes. A part raises a Fault for a value that it refuses.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class GuidOctets(Octets):
 
 
 class Holding(Octets):
-    """Bytes that may hold a record of their own. To a queue manager they are bytes; an analyst sees the fields.
+    """Bytes that may contain a record. For a queue manager they are bytes; an analyst sees the fields.
 
-    If they do not hold the record, the analyst sees the bytes, and the packet has no fault.
+    If they do not contain the record, the analyst sees the bytes, and the packet has no fault.
     """
 
     def __init__(self, length: Any, record: Record[Any]) -> None:
@@ -70,7 +70,7 @@ class Holding(Octets):
 class Text(Construct):  # type: ignore[type-arg]
     """UTF-16 that ends with its only NUL; `size` is in bytes, with the NUL. A size of 0 is None.
 
-    Unpaired surrogates pass, so any text survives the round trip.
+    Unpaired surrogates are accepted, so any text survives the round trip.
     """
 
     def __init__(self, size: Any) -> None:
@@ -93,7 +93,7 @@ class Text(Construct):  # type: ignore[type-arg]
 
 
 class TerminatedText(Construct):  # type: ignore[type-arg]
-    """UTF-16 up to the first NUL, which has to lie within the window."""
+    """UTF-16 up to the first NUL, which must be within the window."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
         text: str = stream.until_nul()[: -len(NUL)].decode("utf-16-le", "surrogatepass")
@@ -107,14 +107,14 @@ class TerminatedText(Construct):  # type: ignore[type-arg]
 
 
 class Fits(Construct):  # type: ignore[type-arg]
-    """A rule about an earlier size in a header: the packet has that many bytes left. Behind a wrong size nothing is
+    """A rule about an earlier size in a header: the packet has that many bytes left. After a wrong size nothing is
     read.
 
-    The PacketSize counts, so a packet that is cut off does not break the rule.
+    The limit is PacketSize, so a packet that is cut off does not break the rule.
 
     Args:
         counted: the size, a field of the same layout.
-        unit: how many bytes it counts as one.
+        unit: the bytes for each unit of the size.
         known_as: the name of packets that break this rule.
     """
 
@@ -139,9 +139,9 @@ class Fits(Construct):  # type: ignore[type-arg]
 
 
 class Pad4(Construct):  # type: ignore[type-arg]
-    """Bytes up to the next 4-byte boundary of the packet. They may hold anything and mean nothing.
+    """Bytes up to the next 4-byte boundary of the packet, with any values and without a meaning.
 
-    Building uses the record's padding if its size is right; zeros otherwise.
+    Building uses the record's padding if it has the right size, and zeros otherwise.
     """
 
     if_missing = b""
@@ -176,7 +176,7 @@ class PaddedRest(Construct):  # type: ignore[type-arg]
 
 
 class Absent(Construct):  # type: ignore[type-arg]
-    """Nothing: no bytes, and None in the record."""
+    """An absent part: no bytes, and None in the record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Absent(Construct):  # type: ignore[type-arg]
 
 
 class When(Construct):  # type: ignore[type-arg]
-    """A part that is present if and only if a flag says so; otherwise None in the record."""
+    """A part that is present if and only if a flag says so; it is None in the record if absent."""
 
     if_missing = None
 
@@ -259,7 +259,7 @@ class Single(Subconstruct):  # type: ignore[type-arg]
 
 
 class Window(Subconstruct):  # type: ignore[type-arg]
-    """A part that may not look beyond `size` bytes."""
+    """A part that may not read beyond `size` bytes."""
 
     def __init__(self, size: Any, part: Construct[Any, Any]) -> None:
         super().__init__(part)
@@ -277,9 +277,9 @@ class Window(Subconstruct):  # type: ignore[type-arg]
 class Repeated(Subconstruct):  # type: ignore[type-arg]
     """`count` parts, one after the other.
 
-    A caller that wants only the words of a refusal hands in `skip(part, at, end)`: it returns where a good part that
-    begins at `at` ends, or -1 for a bad one; `end` is the window's. It skips a thousand good parts in the time that
-    construct takes for a hundred.
+    A caller that needs only the words of a refusal passes `skip(part, at, end)`. It returns the end of a valid part
+    that begins at `at`, or -1 for an invalid one; `end` is the window's. It skips a thousand valid parts in the time
+    that construct takes for a hundred.
     """
 
     def __init__(self, count: Any, part: Construct[Any, Any]) -> None:
@@ -310,7 +310,7 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
 
 
 class EncodedSize:
-    """How many bytes a value takes if its part begins on a 4-byte boundary, for `this` expressions."""
+    """The bytes of a value whose part begins on a 4-byte boundary, for `this` expressions."""
 
     def __init__(self, part: Construct[Any, Any]) -> None:
         self.part = part
@@ -334,7 +334,7 @@ def wide(text: str | None) -> bytes:
 
 
 def wide_size(text: str | None) -> int:
-    """Return how many bytes a text takes, with its NUL."""
+    """Return the number of bytes of a text on the wire, with its NUL."""
     return len(wide(text))
 
 

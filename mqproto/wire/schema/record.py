@@ -1,6 +1,6 @@
-"""Binds a layout, which says where the bytes are, to a record, which says what they mean.
+"""Connects a layout, which has the positions of the bytes, to a record, which has their meaning.
 
-`Record` checks at import that both have the same fields, so neither can drift. Beyond this module everything is typed.
+`Record` checks at import that both have the same fields. All code that uses this module is typed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ R = TypeVar("R")
 class Record(Base, Generic[R]):
     """A layout together with the dataclass of its fields: a construct, to use alone or as a part of others.
 
-    `parse` and its kin return a Container with all fields of the layout; `build` takes records, dicts and Containers.
-    Fields that follow from others (constants, sizes, counts) are in the layout alone: they are checked when
-    read and computed when written. A given value has to agree.
+    `parse` and similar methods return a Container with all fields of the layout; `build` takes records, dicts and
+    Containers. Fields that follow from others (constants, sizes, counts) are only in the layout: they are checked
+    when read and computed when written. A given value must agree.
 
     Args:
         kind: a dataclass; its fields are those of the layout.
         layout: the layout of the whole header or packet.
-        apart: fields of the dataclass that another layout holds.
+        apart: fields of the dataclass that belong to another layout.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Record(Base, Generic[R]):
         """Return the record in exactly these bytes.
 
         Raises:
-            WireFormatError: they do not form a record, or bytes are left over.
+            WireFormatError: the bytes do not form a record, or bytes are left over.
         """
         stream = PacketStream(bytes(data))
         typed = self.typed(self.parse_stream(stream))
@@ -64,7 +64,7 @@ class Record(Base, Generic[R]):
         return typed
 
     def encode(self, value: R, **context: Any) -> bytes:
-        """Return the bytes of a record; one that stands alone begins on a 4-byte boundary.
+        """Return the bytes of a record, which counts as beginning on a 4-byte boundary.
 
         Args:
             value: the record.
@@ -83,7 +83,7 @@ class Record(Base, Generic[R]):
         return self.layout._actualsize(stream, context, path)
 
     def offset_of(self, name: str) -> int:
-        """Return where a field begins, counted from the record's first byte; those before have fixed sizes."""
+        """Return the offset of a field from the record's first byte; all fields before it have fixed sizes."""
         return self.layout.offset_of(name)
 
     def struct_format(self, *names: str) -> str:
@@ -99,7 +99,7 @@ class Record(Base, Generic[R]):
 
 
 def derived(part: Any) -> bool:
-    """Whether a part follows from others or is a constant, so the record need not hold it."""
+    """Whether a part follows from others or is a constant, so the record need not have it."""
     return isinstance(bare(part), Const | Rebuild)
 
 
@@ -120,10 +120,10 @@ def _typed(record: Record[Any] | None, value: Any) -> Any:
 
 
 class Bits:
-    """A few bits of a flag word under a name of their own: `base.priority`.
+    """A few bits of a flag word with their own name: `base.priority`.
 
-    The word stays one integer in layout and record: construct's bit structs read little-endian words in the
-    wrong order. In a layout, `BaseHeader.priority.within(this.flags)` is the same bits.
+    The word stays one integer in layout and record, because construct's bit structs read little-endian words in
+    the wrong order. In a layout, `BaseHeader.priority.within(this.flags)` means the same bits.
     """
 
     def __init__(self, first: int, width: int, word: str = "flags") -> None:

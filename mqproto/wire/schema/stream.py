@@ -13,13 +13,13 @@ from mqproto.base.errors import WireFormatError
 
 NUL: Final = b"\0\0"
 PIECE_BYTES: Final = 1 << 16
-"""How many bytes to read from a stream at once, so a wrong length costs no memory."""
+"""How many bytes to read from a stream at a time, so a wrong length costs no memory."""
 
 
 class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
     """A part of a layout refuses a value; the layout around it adds field, offset and section.
 
-    `reading` is the value for an analyst to go on with; None if nothing after this place can be read.
+    `reading` is the value with which an analyst's reading continues; None if it cannot continue.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field 
 
 @dataclass(slots=True)
 class Onlooker:
-    """Receives everything that is read from a packet, for analysts, and for the codec's error texts.
+    """Receives all fields that are read from a packet, for analysts, and for the codec's error texts.
 
     seen: takes (name, offset, value, bytes, section) of each field.
-    faults: takes the broken rules that leave the rest readable; without it the first one is raised.
-    skip: passes over good items of lists in the search for a fault; see `Repeated`.
+    faults: takes the broken rules after which reading can continue; without it the first one is raised.
+    skip: skips valid items of lists in the search for a fault; see `Repeated`.
     """
 
     seen: list[Any] | None = None
@@ -60,7 +60,7 @@ class PacketStream(io.BytesIO):
         return self.start + super().tell()
 
     def up_to(self, size: int) -> bytes:
-        """Return the next `size` bytes, or as many as there are; below 0, all."""
+        """Return the next `size` bytes, or fewer if fewer are left; all if `size` is negative."""
         return super().read(size)
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -78,7 +78,7 @@ class PacketStream(io.BytesIO):
         return self.read(end - at + len(NUL))
 
     def since(self, start: int) -> bytes:
-        """Return the bytes read since a place in the packet."""
+        """Return the bytes read since a position in the packet."""
         return bytes(self.data[start - self.start : self.tell() - self.start])
 
 
@@ -115,7 +115,7 @@ class ForeignStream(PacketStream):
 
 
 def nul_at(data: bytes | bytearray, at: int, end: int) -> int:
-    """Return where the first NUL begins in UTF-16 from `at` on; -1 without a whole one before `end`."""
+    """Return the offset of the first NUL in UTF-16 from `at` on; -1 without a complete NUL before `end`."""
     found = data.find(NUL, at, end)
     while found >= 0 and (found - at) & 1:  # Two zeros that belong to two characters.
         found = data.find(NUL, found + 1, end)

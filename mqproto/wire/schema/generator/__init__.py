@@ -1,10 +1,10 @@
 """Turns layouts into Python source that reads and writes packets at the speed of `struct`: wire/generated.py.
 
-The source is made by walking the construct tree. Runs of fields of fixed size, across nested
-headers too, become one `struct.Struct`; `this` expressions become local variables; conditions become `if`; rules about
+The source is made by walking the construct tree. Runs of fields of fixed size, also across nested
+headers, become one `struct.Struct`; `this` expressions become local variables; conditions become `if`; rules about
 the bits of one word become one comparison. Records are made without their `__init__`, which does nothing else.
 Anything unknown to the walk raises `NotImplementedError`, so it cannot go wrong on the wire.
 
-The generated code says only yes or no: it raises anything in `REFUSALS` for bytes or records that the layout
+The generated code only accepts or refuses: it raises an exception of `REFUSALS` for bytes or records that the layout
 refuses, and wire/codec.py lets the reference codec find the words. `make codec` runs this; mqproto itself never does.
 """

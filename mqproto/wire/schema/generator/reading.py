@@ -1,4 +1,4 @@
-"""Writes functions that read a packet's bytes: for a record, for a verdict alone, or for the place of a header."""
+"""Writes functions that read a packet's bytes: to make a record, only to judge, or to find a header."""
 
 from __future__ import annotations
 
@@ -165,9 +165,9 @@ class Reader(Writer):
             self.emit(f"{target} = {value}")
 
     def slice(self, size: str, target: str) -> None:
-        """Take `size` bytes, once it is sure that they are there.
+        """Take `size` bytes, after checking that they exist.
 
-        If no byte is looked at, the next part or the last check will run into the end.
+        If no byte is looked at, there is no check: the next part or the last check will find the end.
         """
         if self.wanted is None:
             self.emit(f"stop = at + {size}")
@@ -198,7 +198,7 @@ class Reader(Writer):
         self.residue = 0
 
     def greedy(self, target: str) -> None:
-        """Take everything that is left."""
+        """Take all remaining bytes."""
         self.arrive()
         if self.wanted is not None or self.in_window:
             self.refuse_if("at > end")
@@ -206,7 +206,7 @@ class Reader(Writer):
         self.emit("at = end")
 
     def text(self, part: Text, scope: Scope, target: str) -> None:
-        """Take a text with its NUL. The layout makes sure that the size is even."""
+        """Take a text with its NUL. The layout ensures that the size is even."""
         self.arrive()
 
         def decoded() -> None:
@@ -245,7 +245,7 @@ class Reader(Writer):
         self.residue = None
 
     def repeated(self, part: Repeated, scope: Scope, target: str) -> None:
-        """Read items by a function of their own, because several lists may have the same kind."""
+        """Read items by a separate function, because several lists may have the same kind of items."""
         self.arrive()
         count = self.words(part.count, scope)
         into = f"{target}, at" if self.wanted is None else "at"
@@ -317,7 +317,7 @@ class Reader(Writer):
 def reader(record: Record[Any]) -> Function:
     """Return a function that turns a packet's bytes into the record, or raises one of REFUSALS.
 
-    It takes the fields that lie apart as further arguments.
+    It takes the fields of `apart` as further arguments.
     """
     writer = Reader()
     writer.emit("end = len(data)")
@@ -333,7 +333,7 @@ def reader(record: Record[Any]) -> Function:
 
 
 def checker(record: Record[Any]) -> Function:
-    """Return a function that raises one of REFUSALS if `reader`'s does, and makes no record."""
+    """Return a function that raises one of REFUSALS whenever `reader`'s does, but makes no record."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)
@@ -350,7 +350,7 @@ def checker(record: Record[Any]) -> Function:
 
 
 def finder(record: Record[Any], name: str) -> Function:
-    """Return a function that finds where a header begins in a valid packet; -1 without it."""
+    """Return a function that finds the offset of a header in a valid packet; -1 without the header."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used, judging=False)
@@ -370,7 +370,7 @@ def finder(record: Record[Any], name: str) -> Function:
 
 @cache
 def items_reader(record: Record[Any]) -> Function:
-    """Return a function that reads `count` records from `at` on, and returns them and where they end.
+    """Return a function that reads `count` records from `at` on, and returns them and the offset of their end.
 
     It raises one of REFUSALS. It may read fixed fields beyond the window's `end`; the caller checks where records end.
     """
@@ -386,7 +386,7 @@ def items_reader(record: Record[Any]) -> Function:
 
 @cache
 def items_checker(record: Record[Any]) -> Function:
-    """Return a function that judges as `items_reader`'s does, and makes no records."""
+    """Return a function that judges like `items_reader`'s, but makes no records."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)

@@ -1,4 +1,4 @@
-"""What reading and writing have in common: lines of source, structs, and expressions in Python.
+"""The common basis of reading and writing: lines of source, structs, and expressions in Python.
 
 It uses construct's expression classes, whose operands have mangled names; the tests of the generator would notice a
 change there.
@@ -33,10 +33,10 @@ BinExpr, FuncPath, Path, opnames = (
 
 @dataclass(slots=True)
 class Function:
-    """The source of one function, and what it needs.
+    """The source of one function, and its requirements.
 
     kinds: the records that it makes.
-    constants: what has to stand before it, by name.
+    constants: constants that must be defined before it, by name.
     calls: the functions that it calls.
     """
 
@@ -84,7 +84,7 @@ def is_path(expression: Any) -> bool:
 
 
 def is_either(expression: Any) -> bool:
-    """Whether an expression says that one comparison holds or another."""
+    """Whether an expression is an `or` of two comparisons."""
     return expression.op is operator.or_ and all(
         isinstance(side, BinExpr) and side.op in COMPARISONS for side in (expression.lhs, expression.rhs)
     )
@@ -124,7 +124,7 @@ class Writer:
         return name
 
     def calling(self, function: Function) -> str:
-        """Return the name of another function, which has to stand before this one."""
+        """Return the name of another function, which must be defined before this one."""
         if function not in self.calls:
             self.calls.append(function)
         return function.name
@@ -143,7 +143,7 @@ class Writer:
             self.bits[name] = before | asked, right_before | right
 
     def judge(self) -> None:
-        """Refuse what breaks one of the gathered rules."""
+        """Refuse values that break one of the gathered rules."""
         checks = self.checks + [
             f"{word} & {asked:#x} != {right:#x}" for word, (asked, right) in self.bits.items()
         ]
@@ -199,7 +199,7 @@ class Writer:
         raise NotImplementedError(f"{expression!r} in a layout")
 
     def call(self, function: Callable[..., Any], operand: str) -> str:
-        """Return a call of a function of a field, as Python source."""
+        """Return a call of a function with a field, as Python source."""
         if function is len:
             return f"len({operand})"
         if function is wide_size or isinstance(function, EncodedSize):
@@ -207,7 +207,7 @@ class Writer:
         raise NotImplementedError(f"{function!r} in a layout")
 
     def finish(self, name: str, head: str, returned: str, says: str) -> Function:
-        """Return the function made of the lines."""
+        """Return a function made of the lines."""
         source = "\n".join([f"def {name}({head}) -> {returned}:", f'    """{says}"""', *self.lines, ""])
         return Function(name, source, self.kinds, self.constants, self.calls)
 

@@ -39,7 +39,7 @@ from mqproto.wire.schema.record import Record
 
 
 class Builder(Writer):
-    """Writes the function that joins the bytes of a record: pieces first, whatever needs the size last."""
+    """Writes the function that joins the bytes of a record: pieces first, parts that need the size last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Builder(Writer):
         self.layout(record.layout, scope)
 
     def layout(self, layout: Layout, scope: Scope) -> None:
-        """Write what follows from the values, then the parts in order."""
+        """Write the values that follow from others, then the parts in order."""
         parts = [(bare(part), part.name or "") for part in layout.subcons]
         for part, name in parts:
             if isinstance(part, Text):
@@ -148,7 +148,7 @@ class Builder(Writer):
                 raise NotImplementedError(f"{part!r} in a layout")
 
     def flush(self) -> None:
-        """Judge and pack the gathered run of fixed fields; one with PacketSize is packed last."""
+        """Judge and pack the gathered run of fixed fields; a run with PacketSize is packed last."""
         self.judge()
         if not self.run:
             return
@@ -171,7 +171,7 @@ class Builder(Writer):
         self.residue = None
 
     def pad(self, target: str) -> None:
-        """Pad as `fitted` does. Mostly no padding is needed and none is given; then do nothing."""
+        """Pad as `fitted` does. Usually no padding is needed and none is given; then do nothing."""
         self.arrive()
         if self.residue == 0:
             # A value that is not bytes is refused here, because it will not be joined.
