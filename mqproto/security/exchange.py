@@ -27,7 +27,7 @@ def open_session_key(blob: SimpleBlob, own: KeyPair, provider: Provider) -> Sess
     """Return the key that a sender sealed; if it is badly sealed, a key that nobody knows.
 
     Raises:
-        ProtectionError: the blob's algorithm or length is wrong, which is no secret.
+        ProtectionError: the blob's algorithm or length is wrong, which need not be secret.
     """
     return open_session_keys(blob, [own], provider)[0]
 
