@@ -111,7 +111,7 @@ class Succession:
         return next((member for member in self._members if member.identifier == identifier), None)
 
     def speaking_of(self, identifier: TxSequenceId) -> OutgoingSequence:
-        """The sequence that has, or once had, this identifier."""
+        """The sequence with this identifier; if none has it, the present one with its TimeStamp."""
         time_stamp = identifier.time_stamp
         same = (member for member in self._members if member.identifier.time_stamp == time_stamp)
         return self.named(identifier) or (

@@ -128,7 +128,7 @@ class Arrivals:
         remote: Remote,
         size_bytes: int,
     ) -> str:
-        """The reason why a stranger's message counts, or why it is unwelcome."""
+        """Return how a stranger's message counts, or why it is unwelcome."""
         declaration = None if queue is None else queue.declaration
         return standing(
             head,
