@@ -43,7 +43,7 @@ def send(
     source: Annotated[str | None, ARGUMENT, "- for stdin.", value("[-]")] = None,
     body: Annotated[str | None, "The body, as text.", "-b"] = None,
     file: Annotated[Path | None, "The body is this file.", "-f"] = None,
-    lines: Annotated[bool, "Each line is one message, of --file or stdin.", "-l"] = False,
+    lines: Annotated[bool, "Send each line of --file or stdin as one message.", "-l"] = False,
     count: Annotated[int, "Send it this many times.", "-c", value(min=1, max=1_000_000)] = 1,
     body_type: Annotated[
         str | None,
@@ -310,7 +310,7 @@ def explain(
     history: HistoryOption = "",
     node: NodeOption = None,
 ) -> Printout:
-    """Explain why something waits: since when, what happens next, what to do. Status 1 if it is not known.
+    """Explain why something waits: since when, what happens next, what to do. Status 1 if nobody knows the subject.
 
     \b
     $ mqproto explain orders

@@ -271,12 +271,12 @@ class GatewayOptions:
     ] = None
     callback: Annotated[
         str,
-        "Post the end of each message with an id to this URL, unless its producer names another.",
+        "Tell this URL how each message that has an id ended, unless its producer names another.",
         value("URL"),
     ] = ""
     callback_hosts: Annotated[
         list[str] | None,
-        "Let producers name URLs below this one in the header MQ-Callback, to be told about the end. "
+        "Let producers name a URL at this host in the header MQ-Callback, to be told how a message ended. "
         "Repeatable.",
         "--callback-host",
         value("HOST[:PORT]"),

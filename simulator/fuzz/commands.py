@@ -35,7 +35,7 @@ def parser(
         "binary, headers (readers of bodies), security (what keys open), decode (what is pasted).",
     ] = "mqproto.wire",
     program: Annotated[str, "Instead of --target: a command that reads one packet from stdin."] = "",
-    loop: Annotated[bool, "The command reads packets in a loop, each after its length."] = False,
+    loop: Annotated[bool, "The command reads many packets, each behind 4 bytes of length."] = False,
     expect: Annotated[
         list[str] | None, "An exception that means the target refuses a packet; ValueError by default."
     ] = None,

@@ -45,7 +45,7 @@ class Removed(NamedTuple):
 
 
 RETURNED: Final = "RETURNED"
-"""Stands for a class: the message was sent again under another identifier."""
+"""Stands for a message class: the message was sent again under another identifier."""
 
 
 class Removals:

@@ -159,7 +159,7 @@ class Mapped(NamedTuple):
 def inventory(paths: Iterable[str]) -> Inventory:
     """Return the captures at `paths`: files, and everything in folders and their subfolders.
 
-    Their paths are made absolute, because they are read from other folders, and at other times.
+    Their paths are made absolute, because tasks read them later, in other working directories.
     """
     found: dict[str, CaptureFile] = {}
     refused: list[CaptureError] = []

@@ -37,7 +37,7 @@ class Inserting:
         self._room = room
 
     def let_in(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
-        """Insert messages into their queue, or refuse them. Transactional messages come next in sequence.  3.1.5.8.8
+        """Insert messages, or refuse them; transactional ones must be next in their sequence.  3.1.5.8.8
 
         Messages are inserted together if no check can fail for any of them.
         """

@@ -80,7 +80,7 @@ _RIDES_OR_INTERNAL: Final = _RIDES | BaseHeader.internal.mask
 
 
 def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
-    """Read PacketSize, and the bytes of a SessionHeader beyond it, from a packet's first 16 bytes.  [MS-MQMQ] 2.2.19.1
+    """Return PacketSize and the size of a SessionHeader behind it, from a packet's first 16 bytes.  [MS-MQMQ] 2.2.19.1
 
     Raises:
         WireFormatError: the bytes are not a BaseHeader.

@@ -138,7 +138,7 @@ class Leadership:
             await self._beat()
 
     async def refused(self, reason: str, log: FilteringBoundLogger) -> None:
-        """Handle the node's refusal because a later epoch receives: the history should know this epoch too.
+        """Handle a node that refuses because a later epoch's trigger receives: the history should know it too.
 
         If it does not, the epoch is from another history that also has this queue, and an operator has to choose.
 

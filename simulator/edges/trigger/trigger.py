@@ -341,7 +341,7 @@ class Trigger:
                 self._is_over(message, ending, broken)
 
     async def _see_who_leads(self, reason: str) -> None:
-        """Find out who leads after the node's refusal because a later epoch receives."""
+        """Find out who leads, after a node refused because a trigger of a later epoch receives."""
         try:
             await self._leadership.refused(reason, self._log)
         except FencedError:

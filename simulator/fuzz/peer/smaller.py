@@ -1,4 +1,4 @@
-"""Makes a case that shows a fault smaller: fewer connections, then fewer steps, then fewer mutations in them."""
+"""Shrinks a case that shows a fault: fewer connections, then fewer steps, then fewer mutations in them."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class WatchedNode:
     was_held: bool = False
     """Whether an operator has ever paused its outgoing queues."""
     may_say_one: bool = False
-    """Whether it may announce a window of one because it has paused something, until its next turn is over."""
+    """Whether it may announce a window of one, as it does until the turn after it paused a queue is over."""
     may_wait_in_vain: bool = False
     """Whether an acknowledgment that it waits for may be lost with a store that was put back."""
     called: set[str] = field(default_factory=set)
