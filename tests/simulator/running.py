@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import pickle
@@ -16,6 +17,7 @@ import trio
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.node.node import RunningNode, run_node
 from mqproto.simulator.topology import Topology
+from tests.conformance import ROOT
 from tests.simulator.forks import Fork, Forks
 
 DESTINATION = r"destination\private$\orders"
@@ -28,6 +30,15 @@ topology = pickle.load(sys.stdin.buffer)
 serve(topology, sys.argv[1], Path(sys.argv[2]), supervised=True)
 """
 NODES: Final = Forks("mqproto.simulator.node.node")
+
+
+def own_host(number: int) -> str:
+    """Return a loopback address for port 1801 that the tests of no other checkout use.
+
+    number: from 1 to 254; each test that listens there has another.
+    """
+    first, second, *_ = hashlib.sha256(str(ROOT).encode()).digest()
+    return f"127.{1 + first % 254}.{second}.{number}"
 
 
 async def until(holds: Callable[[], Awaitable[object]]) -> None:

@@ -18,10 +18,11 @@ from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
 from mqproto.simulator.topology.alone import node_alone
 from mqproto.simulator.topology.ports import reserved_address
 from mqproto.wire.guid import guid_text
+from tests.simulator.running import own_host
 from tests.simulator.typed import COMMAND, Done, in_process, mqproto
 from tests.test_readme import console_blocks
 
-OFFICE_HOST: Final = "127.0.0.44"
+OFFICE_HOST: Final = own_host(44)
 """No other test uses it: a direct format name has no port."""
 
 

@@ -28,10 +28,10 @@ from mqproto.simulator.node.control import RolledBack
 from mqproto.simulator.topology import Topology, parse
 from mqproto.simulator.topology.views import as_toml
 from mqproto.wire.guid import guid_text
-from tests.simulator.running import NodeProcess, running, until_sent
+from tests.simulator.running import NodeProcess, own_host, running, until_sent
 from tests.simulator.typed import Done, in_process
 
-SHOP_HOST, OFFICE_HOST, ELSEWHERE = "127.0.0.41", "127.0.0.42", "127.0.0.43"
+SHOP_HOST, OFFICE_HOST, ELSEWHERE, NOWHERE = map(own_host, (41, 42, 43, 49))
 SETTINGS: Final = """
 [settings]
 order_ack_timeout_ms = 50
@@ -317,7 +317,7 @@ async def test_why_nothing_moves_is_said_in_one_line_and_the_message_stays_where
         said = {
             r"DIRECT=OS:nowhere\private$\q": "not connected to nowhere:1801 for 0 s: no computer is found under ",
             rf"DIRECT=TCP:{ELSEWHERE}\private$\q": f"not connected to {ELSEWHERE}:1801 for 0 s: it speaks no MSMQ: ",
-            r"DIRECT=TCP:127.0.0.49\private$\q": "not connected to 127.0.0.49:1801 for 0 s: connection refused by ",
+            rf"DIRECT=TCP:{NOWHERE}\private$\q": f"not connected to {NOWHERE}:1801 for 0 s: connection refused by ",
         }
         for name, begins in said.items():
             await shop.send(name, b"one", transactional=True)
@@ -338,7 +338,7 @@ async def test_why_nothing_moves_is_said_in_one_line_and_the_message_stays_where
             r"PRIVATE=6b6c6d6e-0000-0000-0000-000000000001\10",
             "none was met: send to it by a direct format name",
         ),
-        (r"DIRECT=TCP:127.0.0.42\system$;deadxact", "nobody sends to a system queue"),
+        (rf"DIRECT=TCP:{OFFICE_HOST}\system$;deadxact", "nobody sends to a system queue"),
         (r"office\orders", "no node 'office'"),
     ],
 )
@@ -406,8 +406,8 @@ async def test_an_operator_gives_a_peer_a_name_by_which_its_queues_go(tmp_path: 
             "'7' is not a GUID: write it as mqproto probe",
         ),
         (
-            ("add", "depot", "--address", "127.0.0.49", "--probe"),
-            "127.0.0.49: nobody listens; add it without",
+            ("add", "depot", "--address", NOWHERE, "--probe"),
+            f"{NOWHERE}: nobody listens; add it without",
         ),
         (
             ("remove", "depot"),
