@@ -75,17 +75,6 @@ TESTS: Final = (
     *("tests/simulator/storage", "tests/simulator/node", "tests/simulator/client", "tests/simulator/world"),
     "tests/simulator/rig",
 )
-COPIED: Final = (
-    "mqproto",
-    "simulator",
-    "captures",
-    "tests",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "Makefile",
-    ".ci",
-)
 LIMIT_S: Final = 300
 SLOWER: Final = 5
 """A fault makes an endless loop if worlds, or tests, take so much longer than without it, and some minutes more."""
@@ -268,21 +257,16 @@ def survivors_in(text: str) -> list[Fault]:
 
 
 class Copy:
-    """A copy of the checkout, to put one fault after the other in."""
+    """A copy of the checkout, without its samples, to put one fault after the other in."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(
-                    source,
-                    folder / name,
-                    symlinks=True,
-                    ignore=shutil.ignore_patterns("__pycache__", "samples"),
-                )
-            else:
-                shutil.copy(source, folder / name)
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).exists() and "samples" not in name.split("/"):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
 
     def look(self, fault: Fault, seeds: int, reach: Reach) -> Found:
         """Who notices a fault."""

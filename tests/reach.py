@@ -186,7 +186,7 @@ def measured(folder: Path, place: Path, seeds: int, tests: Sequence[str]) -> Rea
     """Run worlds and tests of the checkout in `folder`; `place` is an empty folder for what coverage writes.
 
     Raises:
-        SystemExit: a test fails, also without coverage.
+        SystemExit: the tests do not run, or one fails without coverage as well.
     """
     reach = Reach()
     _measure_tests(reach, folder, place, tests)
@@ -204,13 +204,16 @@ def _measure_tests(reach: Reach, folder: Path, place: Path, tests: Sequence[str]
         TOLD: str(told),
     }
     pytest_command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
-    subprocess.run(
+    done = subprocess.run(
         [*pytest_command, "-p", "tests.reach", *tests],
         cwd=folder,
         env=environment,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
         check=False,
     )
+    if done.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise SystemExit(f"{done.stdout}\nthe tests did not run in a copy of the checkout: see above")
     reach.seconds, failed = json.loads(told.read_text("utf-8"))
     # Under coverage all is slower, and a test may mind.
     if failed and subprocess.run([*pytest_command, *failed], cwd=folder, check=False).returncode:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import reach
 from tests.conformance import ROOT
-from tests.mutants import Copy
+from tests.mutants import TESTS, Copy
 from tests.reach import Reach, kept, measured, statement_around
 
 SOURCE = """\
@@ -70,6 +73,34 @@ def test_worlds_tests_and_their_processes_are_measured(tmp_path: Path) -> None:
     assert found.files(CONSEQUENCES, [1]) == [TESTED, IN_A_PROCESS]
     assert found.files(CONSEQUENCES, [9_999]) == []
     assert found.seeds(CARRY, [line_of(CARRY, "hands.commit(batch.writes)")], 3) == [0, 1]
+
+
+def test_tests_that_do_not_run_are_said_to_and_nothing_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("import nothing_of_that_name\n")
+    with pytest.raises(SystemExit, match=r"(?s)nothing_of_that_name.*the tests did not run"):
+        measured(ROOT, tmp_path, 0, [str(tmp_path / "test_broken.py")])
+
+
+@pytest.mark.long
+def test_a_copy_has_all_that_tests_read(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        *TESTS,
+    ]
+    environment = os.environ | {"PYTHONPATH": str(copy.folder)}
+    done = subprocess.run(
+        command, cwd=copy.folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_module_s_own_tests_come_first_then_its_neighbours_then_the_quickest() -> None:
