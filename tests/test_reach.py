@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,23 +82,8 @@ def test_tests_that_do_not_run_are_said_to_and_nothing_is_measured(tmp_path: Pat
 
 @pytest.mark.long
 def test_a_copy_has_all_that_tests_read(tmp_path: Path) -> None:
-    copy = Copy(tmp_path)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        *TESTS,
-    ]
-    environment = os.environ | {"PYTHONPATH": str(copy.folder)}
-    done = subprocess.run(
-        command, cwd=copy.folder, env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *TESTS]
+    done = subprocess.run(command, cwd=Copy(tmp_path).folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 

@@ -108,7 +108,8 @@ def test_a_file_is_checked_whole(tmp_path: Path) -> None:
 def test_what_may_stand_in_a_file_is_what_help_names() -> None:
     for kind in CONFIGURED:
         each: Any = command_named(kind).commands[kind]  # type: ignore[attr-defined]
-        context = typer.Context(each)
+        # A command keeps the names of its help from its first context, and others that run here see them.
+        context = typer.Context(each, help_option_names=["-h", "--help"])
         known = dict(settings._parameters(each, context))
         assert len({id(one) for one in known.values()}) == len(known)
         typed = {one.name for one in each.get_params(context) if not getattr(one, "hidden", False)}
