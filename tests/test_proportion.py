@@ -112,7 +112,6 @@ FUNCTIONS: Final = {
     "simulator/edges/gateway/run.py:run_gateway": 104,
     "simulator/node/node.py:__init__": 70,
     "simulator/node/node.py:run_node": 116,
-    "simulator/world/draw.py:draw": 98,
 }
 """The functions of more than 60 lines of code, with those. None is added here."""
 COUNTS: Final = {

@@ -89,28 +89,75 @@ def draw(seed: int) -> Scenario:
     links = tuple(_link(chance(seed, "link of", f"{one}-{other}"), one, other) for one, other in pairs)
     storm_ms = chance(seed, "length").choice((5_000, 20_000, 60_000, 180_000))
     times = Times(chance(seed, "rush"), storm_ms)
-    bursts = tuple(
-        replace(burst, sizes_bytes=_sizes(chance(seed, "sizes", str(number))))
-        for number, burst in enumerate(_traffic(chance(seed, "traffic"), nodes, pairs, times))
-    )
-    gap_bursts, gap_faults = _gaps(chance(seed, "gaps"), bursts, storm_ms)
-    bursts += gap_bursts
-    bursts = tuple(_hurried(chance(seed, "hurry"), bursts))
-    overdue, absent = _overdue(chance(seed, "overdue"), bursts, storm_ms)
-    bursts += overdue
     doubters = draw_doubters(chance(seed, "doubters"), nodes)
-    doubted, late_words = draw_late_words(chance(seed, "late words"), doubters, links, bursts, storm_ms)
-    bursts += doubted
+    bursts = tuple(_traffic(chance(seed, "traffic"), nodes, pairs, times))
+    bursts, of_bursts, absent = _extended(seed, bursts, links, doubters, storm_ms)
     if unmet:
         bursts = tuple(_between_strangers(bursts, uncalled))
-    has_keys = not unmet and chance(seed, "secrets").randrange(10) == 0
-    if has_keys:
+    if has_keys := not unmet and chance(seed, "secrets").randrange(10) == 0:
         bursts = tuple(_protected(chance(seed, "protected"), bursts))
     bursts = tuple(_choosing(chance(seed, "letters"), bursts))
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
-    consumers = list(_poisoned(chance(seed, "poison"), consumers))
-    consumers = list(_hasty(chance(seed, "hasty"), consumers))
+    hasty = _hasty(chance(seed, "hasty"), _poisoned(chance(seed, "poison"), consumers))
+    attacks = tuple(draw_attacks(chance(seed, "impostors"), nodes, links, bursts, storm_ms))
+    if unmet:
+        attacks = tuple(draw_visits(chance(seed, "impostors"), nodes, bursts, storm_ms))
+    put_back, counters = tuple(_put_back(seed, nodes, storm_ms)), _counters(chance(seed, "counters"))
+    readings = tuple(draw_readings(chance(seed, "readings"), nodes))
+    if put_back or (counters is not None and counters.sequence):
+        readings = ()  # A number alone does not tell that its source's store is from an earlier moment.
+    drawn = Scenario(
+        seed=seed,
+        nodes=nodes,
+        links=links,
+        bursts=bursts,
+        consumers=tuple(_late(chance(seed, "late"), hasty, absent, storm_ms)),
+        faults=(
+            *draw_faults(seed, nodes, links, bursts, times),
+            *of_bursts,
+            *_cut(seed, nodes, links, bursts, storm_ms),
+            *_barred(seed, nodes, links, bursts, storm_ms),
+            *put_back,
+            *_hurt_messages(seed, nodes, storm_ms),
+            *attacks,
+            *readings,
+            *_picky(chance(seed, "picky"), nodes, links, bursts),
+            *(_keys(chance(seed, "new keys"), nodes, bursts, times) if has_keys else ()),
+        ),
+        doubters=doubters,
+        unmet=unmet,
+        uncalled=uncalled,
+        strangers=unmet or (bool(attacks) and chance(seed, "open to strangers").randrange(2) == 0),
+        storm_ms=storm_ms,
+        counters=counters,
+    )
+    return _configured(drawn, has_keys=has_keys, meets_strangers=unmet or bool(attacks))
+
+
+def _extended(
+    seed: int, bursts: tuple[Burst, ...], links: tuple[Cable, ...], doubters: tuple[str, ...], storm_ms: int
+) -> tuple[tuple[Burst, ...], tuple[Fault, ...], str | None]:
+    """Give ordinary bursts sizes and deadlines, and add bursts that expire in their sequences, queues or on their way.
+
+    Returns:
+        all bursts, the faults that come with those added, and the name of a node where nobody receives.
+    """
+    bursts = tuple(
+        replace(burst, sizes_bytes=_sizes(chance(seed, "sizes", str(number))))
+        for number, burst in enumerate(bursts)
+    )
+    mixed, faults = _gaps(chance(seed, "gaps"), bursts, storm_ms)
+    bursts = tuple(_hurried(chance(seed, "hurry"), bursts + mixed))
+    overdue, absent = _overdue(chance(seed, "overdue"), bursts, storm_ms)
+    bursts += overdue
+    doubted, late_words = draw_late_words(chance(seed, "late words"), doubters, links, bursts, storm_ms)
+    return bursts + doubted, faults + late_words, absent
+
+
+def _configured(drawn: Scenario, *, has_keys: bool, meets_strangers: bool) -> Scenario:
+    """Return the scenario with settings and limits for its nodes."""
+    seed, nodes, bursts = drawn.seed, drawn.nodes, drawn.bursts
     of_settings = chance(seed, "settings")
     settings = _settings(of_settings)
     askers = _askers(of_settings, chance(seed, "pings"), nodes)
@@ -129,56 +176,20 @@ def draw(seed: int) -> Scenario:
         # By the specification, two nodes that are full of messages for each other wait for ever.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
         if chance(seed, "room").randrange(3) == 0:
-            largest_bytes = max(max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in bursts)
-            rooms[bursts[0].target] = 3 * (largest_bytes + HEADERS_BYTES)
+            rooms[bursts[0].target] = 3 * (max(burst.largest_bytes for burst in bursts) + HEADERS_BYTES)
     if has_keys:
         settings |= _key_settings(chance(seed, "key settings"))
-    impostors = chance(seed, "impostors")
-    if unmet:
-        attacks = tuple(draw_visits(impostors, nodes, bursts, storm_ms))
-    else:
-        attacks = tuple(draw_attacks(impostors, nodes, links, bursts, storm_ms))
-    if unmet or attacks:
+    if meets_strangers:
         settings["strangers_sequences"] = chance(seed, "places").choice((1_000, 1, 2))
-    put_back, counters = tuple(_put_back(seed, nodes, storm_ms)), _counters(chance(seed, "counters"))
-    readings = tuple(draw_readings(chance(seed, "readings"), nodes))
-    if put_back or (counters is not None and counters.sequence):
-        readings = ()  # A number alone does not tell that its source's store is from an earlier moment.
-    return Scenario(
-        seed=seed,
-        nodes=nodes,
-        links=links,
-        bursts=bursts,
-        consumers=tuple(
-            replace(consumer, begins_ms=storm_ms - 1) if consumer.node == absent else consumer
-            for consumer in _late(chance(seed, "late"), consumers, storm_ms)
-        ),
-        faults=(
-            *draw_faults(seed, nodes, links, bursts, times),
-            *gap_faults,
-            *late_words,
-            *_cut(seed, nodes, links, bursts, storm_ms),
-            *_barred(seed, nodes, links, bursts, storm_ms),
-            *put_back,
-            *_hurt_messages(seed, nodes, storm_ms),
-            *attacks,
-            *readings,
-            *_picky(chance(seed, "picky"), nodes, links, bursts),
-            *(_keys(chance(seed, "new keys"), nodes, bursts, times) if has_keys else ()),
-        ),
+    return replace(
+        drawn,
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
-        costs=_costs(chance(seed, "costs"), nodes, links),
+        costs=_costs(chance(seed, "costs"), nodes, drawn.links),
         rooms=rooms,
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
         askers=askers,
-        doubters=doubters,
-        unmet=unmet,
-        uncalled=uncalled,
-        strangers=unmet or (bool(attacks) and chance(seed, "open to strangers").randrange(2) == 0),
         quota_bytes=chance(seed, "quota").choice((0,) * 8 + (3_000, 10_000)),
-        storm_ms=storm_ms,
-        counters=counters,
         log_bytes=chance(seed, "log").choice((0, 0, 2_000, 20_000)),
     )
 
@@ -408,11 +419,13 @@ def _gaps(
     )
 
 
-def _late(dice: random.Random, consumers: Iterable[Consumer], storm_ms: int) -> Iterable[Consumer]:
-    """Let one consumer in four come late, when messages already wait."""
+def _late(
+    dice: random.Random, consumers: Iterable[Consumer], absent: str | None, storm_ms: int
+) -> Iterable[Consumer]:
+    """Let one consumer in four come late, when messages already wait, and those of one node when the storm is over."""
     for consumer in consumers:
         begins_ms = dice.choice((0, 0, 0, storm_ms // 2))
-        yield replace(consumer, begins_ms=begins_ms)
+        yield replace(consumer, begins_ms=storm_ms - 1 if consumer.node == absent else begins_ms)
 
 
 def _ends(dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, str]:
@@ -561,10 +574,7 @@ def _barred(
 
 
 def _picky(
-    dice: random.Random,
-    nodes: tuple[str, ...],
-    links: tuple[Cable, ...],
-    bursts: Iterable[Burst],
+    dice: random.Random, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst]
 ) -> Iterable[Fault]:
     """In one world of six, a node refuses messages that come to it or pass it, for ever or for a while.
 
@@ -573,7 +583,7 @@ def _picky(
     chosen = [
         (number, burst)
         for number, burst in enumerate(bursts)
-        if burst.source != burst.target and max(burst.size_bytes, *burst.sizes_bytes, 0) < BODY_LIMIT_BYTES
+        if burst.source != burst.target and burst.largest_bytes < BODY_LIMIT_BYTES
     ]
     if dice.randrange(6) != 1 or not chosen:
         return

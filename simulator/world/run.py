@@ -278,7 +278,7 @@ def _follow(world: World, fault: Fault, left: int) -> None:
             source=source,
             target=refused.target,
             kind=refused.kind if kind.undeliverable else _plain(kind),
-            size_bytes=max(refused.size_bytes, *refused.sizes_bytes, 0) + HEADROOM_BYTES,
+            size_bytes=refused.largest_bytes + HEADROOM_BYTES,
             encrypted=refused.encrypted,
             signed=refused.signed,
         )

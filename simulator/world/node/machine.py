@@ -80,7 +80,7 @@ class Machine:
     ) -> None:
         scenario = world.scenario
         own_faults = [fault for fault in scenario.faults if fault.where == name]
-        largest = (max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in scenario.bursts)
+        largest = (LONGEST_HEADERS_BYTES + burst.largest_bytes for burst in scenario.bursts)
         self.node = LinkedNode(
             name,
             queues,
@@ -89,7 +89,7 @@ class Machine:
             has_sequences=has_sequences,
             has_sparse_neighbours=any(fault.kind == "sparse" for fault in scenario.faults),
             misreads_order_acks=any(fault.kind == "order acks otherwise" for fault in own_faults),
-            largest_bytes=max((LONGEST_HEADERS_BYTES + size_bytes for size_bytes in largest), default=0),
+            largest_bytes=max(largest, default=0),
             least_window=min(settings.window_size for settings in world.settings.values()),
             oracle=world.oracle,
             trace=world.trace,

@@ -78,6 +78,11 @@ class Burst:
         return self.target, *self.also
 
     @property
+    def largest_bytes(self) -> int:
+        """The size of its largest body, at most."""
+        return max(self.size_bytes, *self.sizes_bytes, 0)
+
+    @property
     def bodies_bytes(self) -> int:
         """The total size of its messages' bodies."""
         sizes_bytes = self.sizes_bytes or (self.size_bytes,)
@@ -193,9 +198,7 @@ class Scenario:
         reserve_bytes = 0
         if any(fault.kind == "full disk" for fault in self.faults):
             # Each share has room for the largest message.
-            largest_bytes = max(
-                (max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in self.bursts), default=0
-            )
+            largest_bytes = max((burst.largest_bytes for burst in self.bursts), default=0)
             reserve_bytes = SHARES * (largest_bytes + RESERVE_BYTES)
             # A message is written again when it waits for its FinalAck, and when it is kept. If two nodes know nothing
             # about each other, either may have nearly all.
@@ -205,10 +208,9 @@ class Scenario:
             rewritten_bytes = by_source.total() if self.unmet else max(by_source.values(), default=0)
             reserve_bytes += 2 * rewritten_bytes
         if not self.log_bytes:
+            segments = LOG_BYTES // SEGMENT_BYTES
             return LIMITS._replace(
-                segment_bytes=SEGMENT_BYTES,
-                segments=LOG_BYTES // SEGMENT_BYTES,
-                reserve_bytes=reserve_bytes,
+                segment_bytes=SEGMENT_BYTES, segments=segments, reserve_bytes=reserve_bytes
             )
         return LogLimits(
             reserve_bytes=reserve_bytes,
