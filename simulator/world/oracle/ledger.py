@@ -21,7 +21,7 @@ from mqproto.simulator.world.oracle.watched import WatchedNode
 from mqproto.simulator.world.scenarios.scenario import Burst
 from mqproto.simulator.world.scenarios.traffic import KINDS, VISITING, Kind, Message, Promise, Stream
 from mqproto.turn.effects import POSITION_BITS, Note, QueueKind, ReadBy, ReadPage
-from mqproto.wire import MessageClass
+from mqproto.wire import MessageClass, decode_message
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
 """The classes with which a message refused by the next hop ends, at its source and on its way."""
@@ -219,7 +219,34 @@ class Ledger:
         message.position = next(self._positions)
         self.waits(message)
 
+    def purged(self, packets: list[bytes]) -> None:
+        """Record messages that leave an outgoing queue; an operator may have deleted them."""
+        for packet in packets:
+            message = self.messages.get(identity_of(packet))
+            if message is not None and not message.deleted:
+                message.deleted = True
+                self.tally["left an outgoing queue that was purged"] += 1
+
+    def reply_is_set_aside(self, packet: bytes) -> None:
+        """Record a dead letter that is not an application's: an acknowledgment that a neighbour refuses."""
+        message = self.messages.get(decode_message(packet).properties.correlation_id)
+        if message is not None:
+            message.replies_set_aside += 1
+            self.tally["acknowledgment set aside"] += 1
+
+    def told(self, node: WatchedNode, note: Note) -> None:
+        """Record that a source was told how a message ended unreceived."""
+        message = self.messages.get(identity(node.guid, int(note.facts["message_id"])))
+        if message is not None:
+            message.told.append(int(note.facts.get("class", MessageClass.NACK_HOP_COUNT_EXCEEDED)))
+
     # Applications receive
+
+    def received(self, messages: list[Message]) -> None:
+        """Record messages that applications received for good."""
+        for message in messages:
+            message.receipts += 1
+            self.tally["received"] += 1
 
     def given_back(self, messages: list[Message]) -> None:
         """Record that a consumer has rolled back, or gone away."""

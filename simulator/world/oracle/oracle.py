@@ -87,10 +87,7 @@ class Oracle:
         """
         for message in accepted:
             self.ledger.accepts(node, message)
-        if received:
-            self.ledger.tally["received"] += len(received)
-        for message in received:
-            message.receipts += 1
+        self.ledger.received(received)
         if writes is not None:
             self._written(node, writes, received)
         if received:
@@ -138,7 +135,7 @@ class Oracle:
                 if node.settings.follows_figures:
                     self._let_go(node, first, last, writes)
             if node.has_purged:
-                self._deleted(node, first, last, writes)
+                self.ledger.purged(_leaving(node, first, last, writes))
         self.holds(invariants.intermediates_keep_no_sequences, node, writes)
 
     def _put(
@@ -154,7 +151,7 @@ class Oracle:
                 message = self.ledger.message_in(packet)
                 if message is None:
                     if queue.name in LETTERS:
-                        self._reply_is_set_aside(packet)
+                        self.ledger.reply_is_set_aside(packet)
                     continue
                 if queue.name in LETTERS:
                     self.holds(invariants.letters_lie_where_they_were_chosen, node, message, queue.name)
@@ -210,13 +207,6 @@ class Oracle:
         if message is not None:
             message.replies.append(message_class)
 
-    def _reply_is_set_aside(self, packet: bytes) -> None:
-        """Take a dead letter that is not an application's: an acknowledgment that a neighbour refuses."""
-        message = self.ledger.messages.get(decode_message(packet).properties.correlation_id)
-        if message is not None:
-            message.replies_set_aside += 1
-            self.ledger.tally["acknowledgment set aside"] += 1
-
     def _posted(self, node: WatchedNode, packet: bytes) -> None:
         """Take a packet that a node has to send; a FinalAck counts as sent."""
         if not acknowledges(packet):
@@ -226,11 +216,9 @@ class Oracle:
             return  # What comes back to its source and goes on was counted before.
         ack = decode_message(packet)
         body = acknowledgment_in(ack)
-        message = (
-            self.ledger.messages.get(identity(body.source_guid, body.message_id))
-            if isinstance(body, FinalAckBody)
-            else None
-        )
+        if not isinstance(body, FinalAckBody):
+            return
+        message = self.ledger.messages.get(identity(body.source_guid, body.message_id))
         if message is None:
             return
         message_class = ack.properties.message_class
@@ -280,14 +268,6 @@ class Oracle:
                 message.let_go = True
                 self.ledger.tally["let go without a letter"] += 1
 
-    def _deleted(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
-        """Take messages that leave an outgoing queue; an operator may have deleted them."""
-        for packet in _leaving(node, first, last, writes):
-            message = self.ledger.messages.get(identity_of(packet))
-            if message is not None and not message.deleted:
-                message.deleted = True
-                self.ledger.tally["left an outgoing queue that was purged"] += 1
-
     # Applications receive
 
     def handed_out(self, node: WatchedNode, delivery: Delivery) -> list[Message]:
@@ -295,13 +275,11 @@ class Oracle:
         deliveries = [each for each in delivery.messages if not self.ledger.is_strangers(each.packet)]
         handed = [(self.ledger.message_in(received.packet), received.packet) for received in deliveries]
         self.holds(invariants.handed_out_as_it_was_sent, node, handed)
-        for (message, _), received in zip(handed, deliveries, strict=True):
+        for (message, packet), received in zip(handed, deliveries, strict=True):
             if message is not None:
                 message.delivery_count = received.delivery_count
                 self.holds(invariants.delivery_counts_are_true, node, message)
-        if self.ledger.keys_known:
-            for message, packet in handed:
-                if message is not None:
+                if self.ledger.keys_known:
                     self.holds(invariants.proofs_are_true, node, message, packet)
         messages = [message for message, _ in handed if message is not None]
         for message in messages:
@@ -355,12 +333,10 @@ class Oracle:
         body = acknowledgment_in(message)
         if isinstance(body, OrderAckBody):
             self.ledger.tally["order ack"] += 1
-            if node.misreads_order_acks:
-                return
             source = message.user.queue_manager_address
-            if source == guid_of(STRANGER):
-                return  # The ledger knows nothing about strangers.
-            self.holds(invariants.order_acks_leave_no_gap, self.ledger, node, source, body)
+            # The ledger knows nothing about strangers.
+            if source != guid_of(STRANGER) and not node.misreads_order_acks:
+                self.holds(invariants.order_acks_leave_no_gap, self.ledger, node, source, body)
 
     def _goes_out(self, node: WatchedNode, glimpse: Glimpse) -> None:
         """Take an application's message that leaves its source, for the first time or again."""
@@ -400,9 +376,7 @@ class Oracle:
             self.ledger.tally[f"note {note.name}"] += 1
             facts = note.facts
             if note.name in TOLD:
-                message = self.ledger.messages.get(identity(node.guid, int(facts["message_id"])))
-                if message is not None:
-                    message.told.append(int(facts.get("class", MessageClass.NACK_HOP_COUNT_EXCEEDED)))
+                self.ledger.told(node, note)
             elif note.name == "message-not-encrypted":
                 message = self.ledger.messages.get(identity(node.guid, int(facts["message_id"])))
                 self.holds(invariants.given_up_for_a_reason, self.ledger, node, message)
