@@ -101,10 +101,8 @@ CLASSES: Final = {
 FUNCTIONS: Final = {
     "captures/pipeline/run/job.py:analyse": 109,
     "mqproto/wire/messages.py:user_message": 84,
-    "simulator/cli/cli.py:run_command": 62,
     "simulator/cli/commands.py:send": 121,
     "simulator/cli/node.py:node": 80,
-    "simulator/client/explain.py:_node": 64,
     "simulator/command/analysis.py:analyse": 78,
     "simulator/edges/gateway/front.py:_message": 82,
     "simulator/edges/gateway/openapi.py:openapi": 93,

@@ -383,21 +383,7 @@ def run_command(arguments: list[str]) -> int:
         AGAIN.begin()
         return status
     except typer.TyperException as misuse:
-        text = misuse.format_message()
-        if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
-            print(text, file=sys.stderr)
-        else:
-            context = getattr(misuse, "ctx", None)
-            asked = context.command_path if context is not None else " ".join(["mqproto", *arguments[:1]])
-            text = plainly(" ".join(text.split()).rstrip(".?"))
-            given: list[dict[str, Any]] = getattr(misuse.__cause__, "errors", list)()
-            if given:
-                text = text.replace("Invalid value", f"Invalid value {given[0]['input']!r}", 1)
-            if now := RENAMED.get(f"{asked} {getattr(misuse, 'option_name', '')}"):
-                text = f"{text.split('(')[0].strip()}; it is --{now} now"
-            if TOO_MANY in text:
-                text += _how_a_topology_is_named(arguments)
-            complain(f"{text}; see {asked} --help")
+        _explain(misuse, arguments)
         return MISUSE
     except (UsageError, FormatNameError) as error:
         if debug:
@@ -437,6 +423,25 @@ def run_command(arguments: list[str]) -> int:
         inner = only_one(bug)
         complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
         return FINDING
+
+
+def _explain(misuse: typer.TyperException, arguments: list[str]) -> None:
+    """Say what was typed wrongly, and where help is."""
+    text = misuse.format_message()
+    if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
+        print(text, file=sys.stderr)
+        return
+    context = getattr(misuse, "ctx", None)
+    asked = context.command_path if context is not None else " ".join(["mqproto", *arguments[:1]])
+    text = plainly(" ".join(text.split()).rstrip(".?"))
+    given: list[dict[str, Any]] = getattr(misuse.__cause__, "errors", list)()
+    if given:
+        text = text.replace("Invalid value", f"Invalid value {given[0]['input']!r}", 1)
+    if now := RENAMED.get(f"{asked} {getattr(misuse, 'option_name', '')}"):
+        text = f"{text.split('(')[0].strip()}; it is --{now} now"
+    if TOO_MANY in text:
+        text += _how_a_topology_is_named(arguments)
+    complain(f"{text}; see {asked} --help")
 
 
 def _how_a_topology_is_named(arguments: list[str]) -> str:

@@ -65,6 +65,12 @@ class Explainer:
                 yield from self._node(name, explanation)
 
     def _node(self, name: str, explanation: Explanation) -> Iterator[str]:
+        yield from self._queues(name, explanation)
+        yield from self._peers(name, explanation.status)
+        yield from self._disk(name, explanation.status)
+
+    def _queues(self, name: str, explanation: Explanation) -> Iterator[str]:
+        """Describe each queue that something waits in, or that is the node's own."""
         status = explanation.status
         for outgoing in status.outgoing:
             if outgoing.waiting or outgoing.unread or outgoing.state == "on hold":
@@ -78,6 +84,9 @@ class Explainer:
             yield from (f"  {line}" for line in self._queue(name, local, messages, status))
             yield from (f"  {line}" for line in _receivers(local, explanation))
             yield from self._messages(messages, local.waiting + local.held, status)
+
+    def _peers(self, name: str, status: NodeStatus) -> Iterator[str]:
+        """Say what is odd about those that send to the node."""
         for one in status.duplicates_of:
             if one.lately:
                 sender = self._manager(one.source)
@@ -102,6 +111,9 @@ class Explainer:
                 f"{name} has {status.unlisted:,} more outgoing queues, with {_messages(status.unlisted_waiting)}; "
                 f"`mqproto peers {name}{self._options}` says who sends much"
             )
+
+    def _disk(self, name: str, status: NodeStatus) -> Iterator[str]:
+        """Say what is wrong with the node's store, and when its room ends."""
         for file in status.in_doubt:
             yield (
                 f"{name} began a life on a store that was put back, and what waited then may have been delivered"
