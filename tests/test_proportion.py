@@ -104,9 +104,6 @@ FUNCTIONS: Final = {
     "simulator/cli/commands.py:send": 121,
     "simulator/cli/node.py:node": 80,
     "simulator/command/analysis.py:analyse": 78,
-    "simulator/edges/gateway/front.py:_message": 82,
-    "simulator/edges/gateway/openapi.py:openapi": 93,
-    "simulator/edges/gateway/run.py:run_gateway": 104,
     "simulator/node/node.py:__init__": 70,
     "simulator/node/node.py:run_node": 116,
 }

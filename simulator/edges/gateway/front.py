@@ -225,26 +225,14 @@ class GatewayFront:
         began_s = trio.current_time()
         queue = await self._opened_queue(name, opened)
         facts["queue"] = queue.name
-        length = request.content_length
-        if length is not None and length > LIMIT_BYTES:
-            raise _too_large(f"{length:,} bytes", LIMIT_BYTES)
-        if self._policy.rate is not None and (wait_s := self._policy.rate.wait_s(queue.name)):
-            raise Refusal(
-                Code.TOO_MANY, f"{queue.name} takes {self._policy.rate.per_s:g} messages a second", wait_s
-            )
+        self._admit(request, queue)
         with _refused_as(Code.BAD_HEADER):
             given = (
                 "" if self._policy.key_fields else self._policy.key_of(_one(request, self._policy.key_header))
             )
             key = facts["key"] = opened.whole(given)
             options = _options(request, queue)
-            envelope = Envelope(
-                content_type=_one(request, "Content-Type"),
-                producer_key=key,
-                # An extension of the producer's own leaves no place for an envelope.
-                confirmed=not options["admin_queue"],
-                headers={} if options.get("extension") else self._forwarded(request),
-            )
+            envelope = self._envelope(request, key, options)
             body_type = _one(request, BODY_TYPE)
             asked = _one(request, CALLBACK)
             if asked:
@@ -256,8 +244,7 @@ class GatewayFront:
                 options[named] = (await self._opened_queue(options[named], opened)).name
         admin_queue = options["admin_queue"]
         most_bytes = BODY_LIMIT_BYTES - envelope.room_bytes()
-        if length is not None and length > most_bytes:
-            raise _too_large(f"{length:,} bytes", most_bytes)
+        _check_length(request, most_bytes)
         with (
             self._traces.sending(queue.name, envelope.headers) as sending,
             _telling(sending),
@@ -268,22 +255,8 @@ class GatewayFront:
                 if self._policy.key_fields:
                     given = self._policy.key_of(_key_in(body, self._policy.key_fields))
                     key = facts["key"] = opened.whole(given)
-                if FailureNote.of(options.get("extension", b"")) is not None:
-                    # Else whoever may send to any queue could have an operator send it on to any other.
-                    raise UsageError(
-                        f"{EXTENSION}: a trigger alone says such a thing of a message that failed"
-                    )
-                if body_type:
-                    body, options["body_type"] = await self._typed(body, body_type)
-                if not options.get("extension"):
-                    envelope = msgspec.structs.replace(envelope, producer_key=key)
-                    envelope = _continued(envelope, sending, BODY_LIMIT_BYTES - len(body))
-                    options["extension"] = envelope.as_extension()
-                options["journal_negative"] = True
-                if not admin_queue:  # Else the producer hears of it himself.
-                    options |= self._confirmed
-                draft = Draft(body=body, **options)
-                draft.check(names=False)
+                envelope = msgspec.structs.replace(envelope, producer_key=key)
+                draft, envelope = await self._draft(body, body_type, options, envelope, sending)
             if self._policy.require_key and not key:
                 raise Refusal(
                     Code.KEY_MISSING, f"give each message an id of its own in {self._policy.key_place}"
@@ -306,8 +279,46 @@ class GatewayFront:
         self.answered.add(trio.current_time() - began_s)
         return _json(200, accepted._asdict())
 
-    def _forwarded(self, request: Request) -> dict[str, str]:
-        return self._policy.forwarding.taken(request.header_names, request.header)
+    def _admit(self, request: Request, queue: GatewayQueue) -> None:
+        """Refuse a message that no queue takes, or that comes too soon for this one."""
+        _check_length(request, LIMIT_BYTES)
+        if self._policy.rate is not None and (wait_s := self._policy.rate.wait_s(queue.name)):
+            raise Refusal(
+                Code.TOO_MANY, f"{queue.name} takes {self._policy.rate.per_s:g} messages a second", wait_s
+            )
+
+    def _envelope(self, request: Request, key: str, options: MessageOptions) -> Envelope:
+        """Return what travels beside the body. An extension of the producer's own leaves no place for an envelope."""
+        forwarded = self._policy.forwarding.taken
+        return Envelope(
+            content_type=_one(request, "Content-Type"),
+            producer_key=key,
+            confirmed=not options["admin_queue"],
+            headers={} if options.get("extension") else forwarded(request.header_names, request.header),
+        )
+
+    async def _draft(
+        self, body: bytes, body_type: str, options: MessageOptions, envelope: Envelope, sending: Step
+    ) -> tuple[Draft, Envelope]:
+        """Return the message as the node gets it, and its envelope, with the trace if there is room.
+
+        Raises:
+            UsageError: the body is not of its type, or an option is not valid.
+        """
+        if FailureNote.of(options.get("extension", b"")) is not None:
+            # Else whoever may send to any queue could have an operator send it on to any other.
+            raise UsageError(f"{EXTENSION}: a trigger alone says such a thing of a message that failed")
+        if body_type:
+            body, options["body_type"] = await self._typed(body, body_type)
+        if not options.get("extension"):
+            envelope = _continued(envelope, sending, BODY_LIMIT_BYTES - len(body))
+            options["extension"] = envelope.as_extension()
+        options["journal_negative"] = True
+        if not options["admin_queue"]:  # Else the producer hears of it himself.
+            options |= self._confirmed
+        draft = Draft(body=body, **options)
+        draft.check(names=False)
+        return draft, envelope
 
     def _opened(self, request: Request, needed: TokenRole, facts: dict[str, str]) -> Opened:
         """Return what the request may reach. Strangers do not learn which queues exist."""
@@ -430,6 +441,13 @@ def _only(method: str, request: Request) -> None:
     if request.method != method and (method, request.method) != ("GET", "HEAD"):
         allowed = "GET, HEAD" if method == "GET" else method
         raise Refusal(Code.METHOD_NOT_ALLOWED, f"{allowed}: this path takes nothing else")
+
+
+def _check_length(request: Request, most_bytes: int) -> None:
+    """Refuse a body that says that it is larger."""
+    length = request.content_length
+    if length is not None and length > most_bytes:
+        raise _too_large(f"{length:,} bytes", most_bytes)
 
 
 def _too_large(what: str, most_bytes: int) -> Refusal:

@@ -45,49 +45,8 @@ def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[s
         keep_days: how long ids are remembered.
     """
     never = _never(policy)
-    post: dict[str, Any] = {
-        "operationId": "handIn",
-        "summary": "Hand in a message; 200 once it is on disk.",
-        "description": (
-            "After 200 the message is delivered whatever happens. A refusal without Retry-After is for good: do not "
-            "retry. After one with Retry-After, or without any answer, the message may have been accepted, or not: "
-            f"retry with the same id in {policy.key_place}, and it is accepted once, for {keep_days:g} days. Without "
-            "an id it may come twice. "
-            "Headers that begin with ce-, the attributes of a CloudEvent, are given to the consumer; at most "
-            f"{HEADERS_LIMIT} headers of {HEADERS_LIMIT_CHARS:,} characters in all are."
-        ),
-        "parameters": [
-            _queue(),
-            *([] if policy.key_fields else [_key(policy)]),
-            *(_header(name, f"{said}.", OF_HEADERS[name]) for name, said in HEADERS.items()),
-            *(
-                _header(name, "Given to the consumer.", of_forwarded(name))
-                for name in policy.forwarding.names
-            ),
-            *_callback(policy),
-        ],
-        "requestBody": {
-            "description": (
-                f"At most {LIMIT_BYTES:,} bytes of any type, delivered as they are; with {BODY_TYPE}, a text that says "
-                "the body."
-            ),
-            "content": {"*/*": {}},
-        },
-        "responses": {
-            "200": {
-                **_content("On disk.", "Accepted"),
-                "links": {} if len(policy.key_fields) > 1 else {"trail": _link(policy)},
-            },
-            **_refusals(OF_MESSAGES, never),
-        },
-    }
-    get: dict[str, Any] = {
-        "operationId": "getTrail",
-        "summary": "What has become of a message.",
-        "parameters": [_queue(), _id(policy)],
-        "responses": {"200": _content("Who has it.", "Trail"), **_refusals(OF_TRAILS, never)},
-    }
     certificate: dict[str, list[str]] = {"certificate": []} if policy.certificates else {}
+    post, get = _of_messages(policy, keep_days, never)
     if policy.tokens is not None:
         post["security"] = get["security"] = [{"token": [], **certificate}]
     schemes = {
@@ -136,6 +95,55 @@ def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[s
             **({"securitySchemes": schemes} if schemes else {}),
         },
     }
+
+
+def _of_messages(
+    policy: ProducerPolicy, keep_days: float, never: frozenset[Code]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Describe how to hand in a message, and how to ask what has become of it."""
+    post: dict[str, Any] = {
+        "operationId": "handIn",
+        "summary": "Hand in a message; 200 once it is on disk.",
+        "description": (
+            "After 200 the message is delivered whatever happens. A refusal without Retry-After is for good: do not "
+            "retry. After one with Retry-After, or without any answer, the message may have been accepted, or not: "
+            f"retry with the same id in {policy.key_place}, and it is accepted once, for {keep_days:g} days. Without "
+            "an id it may come twice. "
+            "Headers that begin with ce-, the attributes of a CloudEvent, are given to the consumer; at most "
+            f"{HEADERS_LIMIT} headers of {HEADERS_LIMIT_CHARS:,} characters in all are."
+        ),
+        "parameters": [
+            _queue(),
+            *([] if policy.key_fields else [_key(policy)]),
+            *(_header(name, f"{said}.", OF_HEADERS[name]) for name, said in HEADERS.items()),
+            *(
+                _header(name, "Given to the consumer.", of_forwarded(name))
+                for name in policy.forwarding.names
+            ),
+            *_callback(policy),
+        ],
+        "requestBody": {
+            "description": (
+                f"At most {LIMIT_BYTES:,} bytes of any type, delivered as they are; with {BODY_TYPE}, a text that says "
+                "the body."
+            ),
+            "content": {"*/*": {}},
+        },
+        "responses": {
+            "200": {
+                **_content("On disk.", "Accepted"),
+                "links": {} if len(policy.key_fields) > 1 else {"trail": _link(policy)},
+            },
+            **_refusals(OF_MESSAGES, never),
+        },
+    }
+    get: dict[str, Any] = {
+        "operationId": "getTrail",
+        "summary": "What has become of a message.",
+        "parameters": [_queue(), _id(policy)],
+        "responses": {"200": _content("Who has it.", "Trail"), **_refusals(OF_TRAILS, never)},
+    }
+    return post, get
 
 
 def _never(policy: ProducerPolicy) -> frozenset[Code]:

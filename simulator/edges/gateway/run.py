@@ -7,9 +7,10 @@ import re
 import resource
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -50,6 +51,8 @@ from mqproto.simulator.topology.places import called
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from mqproto.simulator.base.http.monitoring import Monitored
+
 DAY_S: Final = 24 * 3_600.0
 DESCRIPTORS: Final = 64
 """The number of files and sockets besides connections."""
@@ -73,11 +76,9 @@ async def run_gateway(
         HistoryError: the document history is not available.
     """
     topology, directory = options.place.topology, options.place.directory
-    host, _ = options.address
     metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
     collector = checked_collector(options.traces) if options.traces else ""
     node = topology.node_named(options.node).name
-    files = called(node, options.name)
     who = f"{node} {options.name}"
     lines = node_log(log or sys.stderr, who)
     names = QueueNames(options.place, node)
@@ -88,7 +89,7 @@ async def run_gateway(
     limits = limits or Limits(connections=options.connections)
     _make_room(limits.connections)
     places.make(directory)
-    journal = directory / f"{files}.journal"
+    journal = directory / f"{called(node, options.name)}.journal"
     owner = owner_in(journal)
     url = options.history or places.history_url(directory)
     async with AsyncExitStack() as held:
@@ -106,27 +107,7 @@ async def run_gateway(
             nursery.start_soon(teller.run)
         confirmations = ConfirmationReader(f"{options.name}-confirmations", history, lines, fullness, on_end)
         outlet = Outlet(options.place, node, names, journal, confirmations, lines, lambda: history.seen)
-        gateway = Gateway(
-            outlet,
-            history,
-            owner,
-            lines,
-            nursery,
-            fullness=fullness,
-            on_end=on_end,
-        )
-        is_cleared = False
-
-        async def in_question() -> list[Ticket]:
-            return await gateway.in_question(() if is_cleared else queues_of(await names.topology()))
-
-        async def recover(ended: Ended) -> None:
-            nonlocal is_cleared
-            await gateway.recover(ended)
-            if not is_cleared:
-                await gateway.clear(queues_of(await names.topology()))
-            is_cleared = True  # What is begun from now on is of this life.
-
+        gateway = Gateway(outlet, history, owner, lines, nursery, fullness=fullness, on_end=on_end)
         document = openapi(policy, history.keep_s / DAY_S)
         front = GatewayFront(
             gateway, outlet, names, node, confirmations.path, policy, document, lines, traces
@@ -134,49 +115,89 @@ async def run_gateway(
         server = Server(front.answer, front.at_fault, limits, lines, tls, paths=["/health"])
         if metrics is not None:
             # What it takes is imported by those alone who want it.
-            from mqproto.simulator.base.http.monitoring import Monitored
-            from mqproto.simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
             from mqproto.simulator.edges.metrics.serving import answer_scrapes
 
-            edge = Edge(options.name, node, build())
-
-            def collect() -> Iterator[Metric]:
-                queues = [queue.name for queue in queues_of(names.known)]
-                figures = GatewayFigures(
-                    is_connected=outlet.is_connected,
-                    messages=gateway.messages(queues),
-                    refused={code: front.refusals[code] for code in Code},
-                    answered=front.answered,
-                    under_way=gateway.under_way,
-                    in_doubt=gateway.in_doubt,
-                    connections=server.connections,
-                    turned_away=server.turned_away,
-                    ended={name: confirmations.ends[name] for name in CLASSES},
-                    told=None if teller is None else teller.counts,
-                )
-                return of_gateway(edge, figures)
-
-            def trouble() -> str:
-                if server.stopping:
-                    return "it stops"
-                return "" if outlet.is_connected else f"node {node} is not running"
-
+            monitored = _monitored(options, names, outlet, gateway, front, server, confirmations, teller)
             scraped = partial(answer_scrapes, metrics, allow_remote=options.allow_remote)
-            await nursery.start(scraped, Monitored(collect, trouble), lines)
-        await nursery.start(outlet.run, in_question, recover)
+            await nursery.start(scraped, monitored, lines)
+        await nursery.start(outlet.run, *_recovery(gateway, names))
         port: int = listener.getsockname()[1]
-        lines.info("started", address=f"{host}:{port}", journal=str(journal))
-        if tls is None and not ipaddress.ip_address(host).is_loopback:
-            advice = (
-                "whoever is on the way reads them: --tls-certificate and --tls-key, or a proxy that has HTTPS"
-            )
-            lines.warning("tokens-in-clear", advice=advice)
+        _tell_started(lines, options, port, journal)
         task_status.started((server, port))
         await server.run([trio.SocketListener(trio.socket.from_stdlib_socket(listener))])
         with trio.move_on_after(limits.grace_s):
             await gateway.idle()
         lines.info("stopped", turned_away=server.turned_away)
         nursery.cancel_scope.cancel()
+
+
+def _recovery(
+    gateway: Gateway, names: QueueNames
+) -> tuple[Callable[[], Awaitable[list[Ticket]]], Callable[[Ended], Awaitable[None]]]:
+    """Return what asks for the messages in question, and what recovers their ends, at each connection to the node."""
+    is_cleared = False
+
+    async def in_question() -> list[Ticket]:
+        return await gateway.in_question(() if is_cleared else queues_of(await names.topology()))
+
+    async def recover(ended: Ended) -> None:
+        nonlocal is_cleared
+        await gateway.recover(ended)
+        if not is_cleared:
+            await gateway.clear(queues_of(await names.topology()))
+        is_cleared = True  # What is begun from now on is of this life.
+
+    return in_question, recover
+
+
+def _monitored(
+    options: GatewayOptions,
+    names: QueueNames,
+    outlet: Outlet,
+    gateway: Gateway,
+    front: GatewayFront,
+    server: Server,
+    confirmations: ConfirmationReader,
+    teller: Teller | None,
+) -> Monitored:
+    """Return the metrics, and what is wrong if something is."""
+    from mqproto.simulator.base.http.monitoring import Monitored
+    from mqproto.simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
+
+    node = names.known.node_named(options.node).name
+    edge = Edge(options.name, node, build())
+
+    def collect() -> Iterator[Metric]:
+        figures = GatewayFigures(
+            is_connected=outlet.is_connected,
+            messages=gateway.messages([queue.name for queue in queues_of(names.known)]),
+            refused={code: front.refusals[code] for code in Code},
+            answered=front.answered,
+            under_way=gateway.under_way,
+            in_doubt=gateway.in_doubt,
+            connections=server.connections,
+            turned_away=server.turned_away,
+            ended={name: confirmations.ends[name] for name in CLASSES},
+            told=None if teller is None else teller.counts,
+        )
+        return of_gateway(edge, figures)
+
+    def trouble() -> str:
+        if server.stopping:
+            return "it stops"
+        return "" if outlet.is_connected else f"node {node} is not running"
+
+    return Monitored(collect, trouble)
+
+
+def _tell_started(log: FilteringBoundLogger, options: GatewayOptions, port: int, journal: Path) -> None:
+    host, _ = options.address
+    log.info("started", address=f"{host}:{port}", journal=str(journal))
+    if options.tls_certificate is None and not ipaddress.ip_address(host).is_loopback:
+        advice = (
+            "whoever is on the way reads them: --tls-certificate and --tls-key, or a proxy that has HTTPS"
+        )
+        log.warning("tokens-in-clear", advice=advice)
 
 
 async def serve(options: GatewayOptions) -> None:
@@ -273,9 +294,5 @@ def _listening(options: GatewayOptions) -> socket.socket:
             "which mqproto tokens make writes, or --tls-clients CA"
         )
     return listen(
-        host,
-        port,
-        allow_remote=options.allow_remote,
-        advice="name another with --listen",
-        backlog=BACKLOG,
+        host, port, allow_remote=options.allow_remote, advice="name another with --listen", backlog=BACKLOG
     )
