@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -74,7 +75,7 @@ def node(
     $ mqproto send orders --body hello --topology shop
     $ mqproto queue create notes --topology shop
     """
-    from mqproto.simulator.node.node import serve
+    from mqproto.simulator.node.node import run_node, serve
     from mqproto.simulator.topology.places import Place
 
     if alone and (name or _was_said(context, "topology")):
@@ -101,7 +102,8 @@ def node(
         place = place.with_metrics(metrics, name)
     if traces:
         place = place.with_traces(traces, name)
-    serve(
+    run = partial(
+        run_node,
         place.topology.with_readers(name, readers, readers_folder),
         name,
         place.directory,
@@ -109,9 +111,8 @@ def node(
         remote_metrics=remote_metrics,
         queues=wanted,
         capture=capture,
-        log=log,
-        supervised=supervised,
     )
+    serve(run, name, log, supervised=supervised)
     return DONE
 
 

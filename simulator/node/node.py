@@ -11,11 +11,11 @@ import resource
 import secrets
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -43,7 +43,7 @@ from mqproto.simulator.node.clients.readers import listening_for_readers
 from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.control import QueueWish
-from mqproto.simulator.node.indoubt import list_in_doubt
+from mqproto.simulator.node.indoubt import InDoubtList, list_in_doubt
 from mqproto.simulator.node.pings import PingPort, ping_port
 from mqproto.simulator.node.removals import Removals
 from mqproto.simulator.node.room import TRY_S, Fullness, Room, free_bytes
@@ -53,7 +53,7 @@ from mqproto.simulator.node.transport import Transports
 from mqproto.simulator.node.turns import Alarm, TurnFeed
 from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
 from mqproto.simulator.storage import Store
-from mqproto.simulator.topology import Topology, places
+from mqproto.simulator.topology import Node, Topology, places
 from mqproto.simulator.topology.directory import NodeDirectory, known_as
 from mqproto.simulator.topology.file import written_address
 from mqproto.turn.effects import (
@@ -68,6 +68,7 @@ from mqproto.turn.effects import (
     ReadSequences,
     SendBytes,
     SendPing,
+    StoredState,
     Writes,
 )
 from mqproto.turn.guard import NO_KEYS
@@ -85,6 +86,26 @@ DESCRIPTORS: Final = 4_096
 MAKE_ROOM: Final = (
     "the reserve is used up as well: nothing is done until there is room; nothing acknowledged is lost"
 )
+
+
+class NodeSockets(NamedTuple):
+    """The sockets that a node serves.
+
+    neighbours, clients: listening sockets.
+    pings: the socket of the ping port, if the node answers Pings.
+    for_tls: listens for neighbours that speak TLS, if the node has certificates.
+    for_readers: listens for clients that may only look, if there are any.
+    for_scrapes: listens for requests for metrics over HTTP, if wanted.
+    unanswered: why Pings are not answered, although they should be; empty if nothing is wrong.
+    """
+
+    neighbours: socket.socket
+    clients: socket.socket
+    pings: socket.socket | None
+    for_tls: socket.socket | None
+    for_readers: socket.socket | None
+    for_scrapes: socket.socket | None
+    unanswered: str
 
 
 class RunningNode:
@@ -126,22 +147,9 @@ class RunningNode:
         self._stopping = False
         state = store.load()
         state.dice = secrets.randbits(32)
-        self.core = QueueManager(
-            node.guid,
-            directory.queues,
-            directory.routes,
-            node.settings,
-            state,
-            clock.now(),
-            NO_KEYS if guard is None else guard,
-            nobody if tracer is None else sampled_in,
-        )
+        self.core = self._restored(state, guard, is_traced=tracer is not None)
         self._logs_waypoints = node.settings.waypoints
         self._stays = None if tracer is None else self._followed(tracer)
-        directory.has_queues(self.core.declared)
-        directory.peer_hosts = self.core.peer_hosts
-        self.core.stored(store.size_bytes)
-        self.core.has_room(store.room_bytes)
         buffer = read_buffer()
         self._transports = Transports(
             self.core,
@@ -170,6 +178,25 @@ class RunningNode:
         self._pings = PingPort(
             self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
         )
+
+    def _restored(self, state: StoredState, guard: NodeGuard | None, *, is_traced: bool) -> QueueManager:
+        """Return the core, as the store has it; the directory has its queues and peers."""
+        directory = self._directory
+        core = QueueManager(
+            directory.node.guid,
+            directory.queues,
+            directory.routes,
+            directory.node.settings,
+            state,
+            self._clock.now(),
+            NO_KEYS if guard is None else guard,
+            sampled_in if is_traced else nobody,
+        )
+        directory.has_queues(core.declared)
+        directory.peer_hosts = core.peer_hosts
+        core.stored(self._store.size_bytes)
+        core.has_room(self._store.room_bytes)
+        return core
 
     def make_missing(self, wish: QueueWish) -> None:
         """Make a queue, unless there is one of this name.
@@ -205,37 +232,22 @@ class RunningNode:
         self._turns.wake()
 
     async def run(
-        self,
-        neighbours: socket.socket,
-        clients: socket.socket,
-        pings: socket.socket | None = None,
-        for_tls: socket.socket | None = None,
-        for_readers: socket.socket | None = None,
-        for_scrapes: socket.socket | None = None,
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        self, sockets: NodeSockets, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Serve on all these sockets until `stop`.
-
-        Args:
-            neighbours, clients: listening sockets.
-            pings: the socket of the ping port, if the node answers Pings.
-            for_tls: listens for neighbours that speak TLS, if the node has certificates.
-            for_readers: listens for clients that may only look, if there are any.
-            for_scrapes: listens for requests for metrics over HTTP, if wanted.
 
         Raises:
             ExceptionGroup: of a StoreError, if the disk fails. Nobody has been told anything about the batch that
                 failed.
         """
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._transports.run, neighbours, for_tls)
-            await nursery.start(self._service.run, clients, for_readers)
-            await nursery.start(self._pings.run, pings)
+            await nursery.start(self._transports.run, sockets.neighbours, sockets.for_tls)
+            await nursery.start(self._service.run, sockets.clients, sockets.for_readers)
+            await nursery.start(self._pings.run, sockets.pings)
             scraped = None
-            if for_scrapes is not None:
+            if sockets.for_scrapes is not None:
                 scraped = self._scraped()
-                listener = trio.SocketListener(trio.socket.from_stdlib_socket(for_scrapes))
+                listener = trio.SocketListener(trio.socket.from_stdlib_socket(sockets.for_scrapes))
                 await nursery.start(scraped.run, [listener])
             task_status.started()
             async with trio.open_nursery() as beside:
@@ -405,7 +417,7 @@ async def run_node(
         raise UsageError(
             f"{directory} is for those who may only look: leave --directory out, or name the stores'"
         )
-    clock = Clock()
+    view, clock = NodeDirectory(topology, node), Clock()
     lines = node_log(log or sys.stderr, node.name)
     async with AsyncExitStack() as held:
         places.make(directory)
@@ -414,26 +426,8 @@ async def run_node(
         store = held.enter_context(Store(path, node.guid, again=places.again(topology, directory)))
         # SQLite makes its files according to the umask, and later ones like the first.
         places.keep_private(directory, node.name)
-        neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
-        for_tls = None
-        if node.tls is not None:
-            for_tls = held.enter_context(closing(listen(*node.tls.address, allow_remote=allow_remote)))
-        pings, unanswered = ping_port(node, allow_remote=allow_remote)
-        if pings is not None:
-            held.enter_context(closing(pings))
-        clients = held.enter_context(places.listening(places.socket_path(directory, node.name), BACKLOG))
-        for_readers, folder = None, node.readers_folder or places.readers_folder(node.readers)
-        if node.readers:
-            is_alone = [*topology.nodes] == [topology.name]
-            file = directory / f"{node.name}.toml" if is_alone else None
-            for_readers = held.enter_context(listening_for_readers(node.readers, folder, node.name, file))
-        for_scrapes = None
-        if node.metrics is not None:
-            _check_metrics()
-            allow = allow_remote if remote_metrics is None else remote_metrics
-            for_scrapes = held.enter_context(
-                closing(listen(*node.metrics, allow_remote=allow, advice="name another with --metrics"))
-            )
+        scrapes_remote = allow_remote if remote_metrics is None else remote_metrics
+        sockets = _listening(held, view, directory, allow_remote, scrapes_remote)
         recording = None
         if capture is not None:
             recording = held.enter_context(closing(Recording(capture, node.name, lines)))
@@ -444,60 +438,15 @@ async def run_node(
         guard = guard_of(topology, node, directory)
         if guard is None and NodeKeys(topology, node, directory).are_there:
             lines.warning("keys-not-read", reason="keys are there", advice=NO_LIBRARIES)
-        running = RunningNode(
-            NodeDirectory(topology, node), store, lines, clock, recording, certificates, guard, tracer
-        )
+        running = RunningNode(view, store, lines, clock, recording, certificates, guard, tracer)
         for wish in queues:
             running.make_missing(wish)
-        for notice in store.notices:
-            lines.warning("store", notice=notice)
-        if store.unfinished:
-            lines.info("unfinished-record", what=store.unfinished)
-        if doubt is not None:
-            lines.warning(
-                "in-doubt",
-                messages=doubt.messages,
-                transactional=doubt.transactional,
-                file=str(doubt.file),
-                advice="each of these may have been delivered before; none is held back",
-            )
-        lines.info(
-            "started",
-            address=f"{node.host}:{node.port}",
-            tls="off" if node.tls is None else "{}:{}".format(*node.tls.address),
-            answer_pings="off" if pings is None else "{}:{}".format(*node.ping_address),
-            require_pings="on" if node.settings.require_pings else "off",
-            manager=guid_text(node.guid),
-            store=str(path),
-            capture="off" if capture is None else str(capture),
-            readers=f"{node.readers}: {folder}" if node.readers else "off",
-            metrics="off" if node.metrics is None else written_address(*node.metrics),
-        )
-        if unanswered:
-            lines.warning(
-                "pings-unanswered",
-                reason=unanswered,
-                advice="who asks first does not call: free the port, or choose one with ping = 'host:port'",
-            )
-        if len(topology.nodes) == 1 and node.port != MSMQ_PORT:
-            lines.warning(
-                "not-1801",
-                port=node.port,
-                advice="a direct name has no port, so others cannot reach this node by one: they call port 1801",
-            )
-        if mode := places.who_may_enter(directory):
-            lines.warning(
-                "folder-open",
-                folder=str(directory),
-                mode=mode,
-                advice=f"others can see what is there, though not read the stores: chmod 700 {directory}",
-            )
+        _tell_of_store(lines, store, doubt)
+        _tell_started(lines, view, path, sockets, capture)
         try:
             with _plain_errors():
                 async with trio.open_nursery() as nursery:
-                    await nursery.start(
-                        running.run, neighbours, clients, pings, for_tls, for_readers, for_scrapes
-                    )
+                    await nursery.start(running.run, sockets)
                     task_status.started(running)
         except StoreError as error:
             lines.error("failed", reason=str(error))
@@ -505,28 +454,109 @@ async def run_node(
         lines.info("stopped")
 
 
+def _listening(
+    held: AsyncExitStack, view: NodeDirectory, directory: Path, allow_remote: bool, scrapes_remote: bool
+) -> NodeSockets:
+    """Open the sockets of a node; `held` closes them.
+
+    Args:
+        allow_remote, scrapes_remote: whether it may listen beyond loopback; the latter is for scrapes.
+
+    Raises:
+        UsageError: an address is taken, or may not be listened at.
+    """
+    node, topology = view.node, view.topology
+    neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
+    for_tls = for_readers = for_scrapes = None
+    if node.tls is not None:
+        for_tls = held.enter_context(closing(listen(*node.tls.address, allow_remote=allow_remote)))
+    pings, unanswered = ping_port(node, allow_remote=allow_remote)
+    if pings is not None:
+        held.enter_context(closing(pings))
+    clients = held.enter_context(places.listening(places.socket_path(directory, node.name), BACKLOG))
+    if node.readers:
+        file = directory / f"{node.name}.toml" if [*topology.nodes] == [topology.name] else None
+        readers = listening_for_readers(node.readers, _readers_folder(node), node.name, file)
+        for_readers = held.enter_context(readers)
+    if node.metrics is not None:
+        _check_metrics()
+        advice = "name another with --metrics"
+        scraped = listen(*node.metrics, allow_remote=scrapes_remote, advice=advice)
+        for_scrapes = held.enter_context(closing(scraped))
+    return NodeSockets(neighbours, clients, pings, for_tls, for_readers, for_scrapes, unanswered)
+
+
+def _readers_folder(node: Node) -> Path:
+    return node.readers_folder or places.readers_folder(node.readers)
+
+
+def _tell_of_store(lines: FilteringBoundLogger, store: Store, doubt: InDoubtList | None) -> None:
+    """Log what was found when the store was opened."""
+    for notice in store.notices:
+        lines.warning("store", notice=notice)
+    if store.unfinished:
+        lines.info("unfinished-record", what=store.unfinished)
+    if doubt is not None:
+        lines.warning(
+            "in-doubt",
+            messages=doubt.messages,
+            transactional=doubt.transactional,
+            file=str(doubt.file),
+            advice="each of these may have been delivered before; none is held back",
+        )
+
+
+def _tell_started(
+    lines: FilteringBoundLogger, view: NodeDirectory, store: Path, sockets: NodeSockets, capture: Path | None
+) -> None:
+    """Log where the node is, and what others may find wrong with that."""
+    node = view.node
+    lines.info(
+        "started",
+        address=f"{node.host}:{node.port}",
+        tls="off" if node.tls is None else "{}:{}".format(*node.tls.address),
+        answer_pings="off" if sockets.pings is None else "{}:{}".format(*node.ping_address),
+        require_pings="on" if node.settings.require_pings else "off",
+        manager=guid_text(node.guid),
+        store=str(store),
+        capture="off" if capture is None else str(capture),
+        readers=f"{node.readers}: {_readers_folder(node)}" if node.readers else "off",
+        metrics="off" if node.metrics is None else written_address(*node.metrics),
+    )
+    if sockets.unanswered:
+        lines.warning(
+            "pings-unanswered",
+            reason=sockets.unanswered,
+            advice="who asks first does not call: free the port, or choose one with ping = 'host:port'",
+        )
+    if len(view.topology.nodes) == 1 and node.port != MSMQ_PORT:
+        lines.warning(
+            "not-1801",
+            port=node.port,
+            advice="a direct name has no port, so others cannot reach this node by one: they call port 1801",
+        )
+    if mode := places.who_may_enter(store.parent):
+        lines.warning(
+            "folder-open",
+            folder=str(store.parent),
+            mode=mode,
+            advice=f"others can see what is there, though not read the stores: chmod 700 {store.parent}",
+        )
+
+
 def serve(
-    topology: Topology,
-    name: str,
-    directory: Path | None = None,
-    *,
-    allow_remote: bool = False,
-    remote_metrics: bool | None = None,
-    queues: Sequence[QueueWish] = (),
-    capture: Path | None = None,
-    log: Path | None = None,
-    supervised: bool = False,
+    run: Callable[..., Awaitable[None]], name: str, log: Path | None = None, *, supervised: bool = False
 ) -> None:
     """`mqproto node`: run one node until SIGTERM or SIGINT.
 
     Prints a line that begins with `ready` when neighbours and clients can connect.
 
     Args:
+        run: `run_node` with its arguments except for the log; it also lists the errors.
+        name: of the node.
         log: the file for the log, which rotates.
         supervised: end when the standard input ends, so the node does not outlive its parent; and print a line that
             begins with `opening` before the store is opened, for tests that kill nodes at every moment.
-        topology, name, directory, allow_remote, remote_metrics, queues, capture: as for `run_node`, which also lists
-            the errors.
     """
     # Each neighbour and each client takes one descriptor.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -536,20 +566,9 @@ def serve(
     async def main() -> None:
         with open_log(log) as lines, asked_to_end() as signals:
             async with trio.open_nursery() as nursery:
-                run = partial(
-                    run_node,
-                    topology,
-                    name,
-                    directory,
-                    allow_remote=allow_remote,
-                    remote_metrics=remote_metrics,
-                    queues=queues,
-                    capture=capture,
-                    log=lines,
-                )
                 if supervised:
                     print(f"opening {name}", flush=True)
-                node: RunningNode = await nursery.start(run)
+                node: RunningNode = await nursery.start(partial(run, log=lines))
                 print(f"ready {name}", flush=True)
                 async with trio.open_nursery() as waiting:
                     waiting.start_soon(keep_telling)

@@ -24,10 +24,11 @@ DESTINATION = r"destination\private$\orders"
 
 SERVE = """
 import pickle, sys
+from functools import partial
 from pathlib import Path
-from mqproto.simulator.node.node import serve
-topology = pickle.load(sys.stdin.buffer)
-serve(topology, sys.argv[1], Path(sys.argv[2]), supervised=True)
+from mqproto.simulator.node.node import run_node, serve
+name = sys.argv[1]
+serve(partial(run_node, pickle.load(sys.stdin.buffer), name, Path(sys.argv[2])), name, supervised=True)
 """
 NODES: Final = Forks("mqproto.simulator.node.node")
 
