@@ -204,7 +204,7 @@ class RunningNode:
         Raises:
             UsageError: it cannot be made, or a queue of this name exists but is of the other kind.
         """
-        self._service.operators.make_missing(wish)
+        self._service.operators.queues.make_missing(wish)
 
     def status(self) -> NodeStatus:
         """Return the current status of queues and sessions."""

@@ -581,7 +581,7 @@ class ClientConnection:
                 return service.introduce(self, wish)
             case _:
                 operators = service.operators
-                questions = {Operation.PEERS: operators.peers, Operation.DECLARED: operators.declared}
+                questions = {Operation.PEERS: operators.peers, Operation.DECLARED: operators.queues.declared}
                 return questions.get(Operation(request.operation), operators.status)()
 
     def _send(

@@ -1,36 +1,32 @@
-"""Operators' requests: explain why a message waits; make, delete, pause or purge queues; send messages back."""
+"""Operators' requests: explain why a message waits; pause or purge queues; block peers; send messages back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.formatname import parse_path_name
 from mqproto.formatname.path import check_computer
 from mqproto.manager.queuemanager import QUEUES_NAMED, QueueManager
 from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
 from mqproto.neighbours.blocks import network_of, overlap
 from mqproto.neighbours.peerstatus import MetStatus, PeerStatus, SessionStatus
-from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import MSMQ_PORT
 from mqproto.routing.peers import address_of, host_group
+from mqproto.simulator.node.clients.declarations import QueueAdministration
 from mqproto.simulator.node.clock import Clock
-from mqproto.simulator.node.control import Block, Blocked, Declared, Explanation, PeerFacts, QueueWish
+from mqproto.simulator.node.control import Block, Blocked, Explanation, PeerFacts
 from mqproto.simulator.node.indoubt import lists_of
 from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.node.room import Room
 from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard
 from mqproto.simulator.storage import Store
-from mqproto.simulator.topology import DeclaredQueue
-from mqproto.simulator.topology.directory import NodeDirectory, as_the_core_has_it, known_as
-from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
-from mqproto.simulator.topology.resolve import is_bare
+from mqproto.simulator.topology.directory import NodeDirectory, known_as
 from mqproto.turn.effects import POSITION_BITS, HurtPacket, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_from_text, guid_text
 from mqproto.wire.glance import identifier_of
@@ -59,6 +55,7 @@ class Operators:
         guard: NodeGuard | None = None,
         round_trip_s: Callable[[int], float | None] = lambda session: None,
     ) -> None:
+        self.queues = QueueAdministration(core, directory)
         self._guard = guard
         self._round_trip_s = round_trip_s
         self._core = core
@@ -278,110 +275,15 @@ class Operators:
 
     def purge(self, text: str) -> dict[str, int]:
         """Delete everything in a queue of this node, or in outgoing queues; return the number of messages of each."""
-        try:
-            names = [self._directory.local_queue(text)]
-        except (UsageError, FormatNameError):
-            names = self._outgoing(text)
-        return {name: self._core.purge(name) for name in names}
+        return {name: self._core.purge(name) for name in self._meant(text)}
 
     def is_emptying(self, text: str) -> bool:
         """Whether messages that `purge` deletes are still on disk, apart from messages that consumers hold."""
         try:
-            names = [self._directory.local_queue(text)]
-        except (UsageError, FormatNameError):
-            try:
-                names = self._outgoing(text)
-            except UsageError:
-                return False  # An outgoing queue may go with its last message.
+            names = self._meant(text)
+        except UsageError:
+            return False  # An outgoing queue may go with its last message.
         return any(map(self._core.is_emptying, names))
-
-    def declared(self) -> Declared:
-        """Return the queues of this node, as they are now."""
-        return Declared(list(self._directory.node.queues.values()))
-
-    def make(self, wish: QueueWish) -> DeclaredQueue:
-        """Make a queue; return its declaration."""
-        name = self._name_of_its_own(wish.queue)
-        public = Guid(wish.public) if wish.public is not None else None
-        others = (queue for node in self._directory.topology.nodes.values() for queue in node.queues.values())
-        for other in others:
-            if public is not None and public in (other.public, other.connector):
-                raise UsageError(f"{other.name} has the GUID {guid_text(public)} already: choose another")
-        wanted = DeclaredQueue(
-            name=name,
-            identifier=FIRST_IDENTIFIER,  # The core chooses another.
-            transactional=bool(wish.transactional),
-            public=public,
-            quota_kb=wish.quota_kb or None,
-            journal=bool(wish.journal),
-            journal_quota_kb=wish.journal_quota_kb or None,
-            strangers=bool(wish.strangers),
-            protection=_protection(OPEN, wish),
-        )
-        self._core.make(as_the_core_has_it(wanted))
-        return self._as_it_is(name)
-
-    def make_missing(self, wish: QueueWish) -> None:
-        """Make a queue that was requested when the node started, unless a queue of this name and kind exists."""
-        name, transactional = self._name_of_its_own(wish.queue), bool(wish.transactional)
-        there = {queue.name.casefold(): queue for queue in self._directory.node.queues.values()}
-        known = there.get(name.casefold())
-        if known is None:
-            self.make(wish)
-        elif known.transactional != transactional:
-            kind = "transactional" if known.transactional else "not transactional"
-            raise UsageError(
-                f"--queue {name}: the queue is there and {kind}, which cannot be changed: delete it, or ask for another"
-            )
-
-    def change(self, wish: QueueWish) -> DeclaredQueue:
-        """Change a queue's properties; return its declaration."""
-        name = self._directory.local_queue(wish.queue)
-        known = self._directory.node.queues.get(name)
-        if known is None:
-            raise UsageError(
-                f"{name} belongs to the system: set what its own queue is, or the node's settings"
-            )
-        if wish.transactional not in (None, known.transactional) or wish.public not in (None, known.public):
-            raise UsageError(f"{name} stays what it was made as: delete it and make another")
-        values: dict[str, Any] = {
-            key: value for key in ("journal", "strangers") if (value := getattr(wish, key)) is not None
-        }
-        values |= {
-            key: value or None
-            for key in ("quota_kb", "journal_quota_kb")
-            if (value := getattr(wish, key)) is not None
-        }
-        if values.get("journal") is False:
-            values["journal_quota_kb"] = wish.journal_quota_kb or None
-        values["protection"] = _protection(known.protection, wish)
-        self._core.change(as_the_core_has_it(replace(known, **values)))
-        return self._as_it_is(name)
-
-    def delete(self, text: str) -> int:
-        """Delete a queue of this node; return how many messages go with it."""
-        count = self._core.delete(self._directory.local_queue(text))
-        self._directory.has_queues(self._core.declared)
-        return count
-
-    def _as_it_is(self, name: str) -> DeclaredQueue:
-        self._directory.has_queues(self._core.declared)
-        return self._directory.node.queue(name)
-
-    def _name_of_its_own(self, text: str) -> str:
-        r"""Return a local queue's own name, whether it exists or not: `orders` for `.\private$\orders`."""
-        node = self._directory.node.name
-        try:
-            name = parse_path_name(f".\\{text}" if is_bare(text) else text)
-        except FormatNameError as error:
-            raise UsageError(str(error).removeprefix(".\\")) from None
-        if name.computer != "." and name.computer.casefold() != node.casefold():
-            raise UsageError(f"{text} is a queue of {name.computer}: ask that one")
-        if name.read_only or name.subqueue:
-            raise UsageError(
-                f"{text}: journals, subqueues and the system's queues cannot be made; name a queue"
-            )
-        return name.queue
 
     def send_back(self, text: str, chosen: Collection[tuple[bytes, int]] | None) -> int:
         """Send messages from a dead-letter queue or a journal again; return how many.
@@ -409,6 +311,13 @@ class Operators:
                 raise UsageError(f"{queue} has no message {message}")
         return [keys[message] for message in wanted]
 
+    def _meant(self, text: str) -> list[str]:
+        """Return the queue of this node that the text means, or else the outgoing queues."""
+        try:
+            return [self._directory.local_queue(text)]
+        except (UsageError, FormatNameError):
+            return self._outgoing(text)
+
     def _outgoing(self, text: str) -> list[str]:
         """Return the outgoing queues that the text means, by the queue manager's names for them: at least one."""
         names = self._core.outgoing_names()
@@ -433,23 +342,6 @@ def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStat
         ),
         round_trip_s=max((one.round_trip_s for one in own if one.round_trip_s is not None), default=None),
     )
-
-
-def _protection(known: Protection, wish: QueueWish) -> Protection:
-    """Return the protection that a queue demands of messages; settings that the wish leaves open stay.
-
-    Raises:
-        UsageError: one of the words is unknown.
-    """
-    values: dict[str, Any] = {
-        name: value for name in ("authenticated", "privacy") if (value := getattr(wish, name)) is not None
-    }
-    values |= {
-        name: tuple(value)
-        for name in ("weak_ciphers", "senders")
-        if (value := getattr(wish, name)) is not None
-    }
-    return replace(known, **values)
 
 
 def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:

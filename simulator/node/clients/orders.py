@@ -38,7 +38,7 @@ def carry_out(
             return status
         case control.QueueWish():
             is_new = operation == Operation.MAKE
-            declared = (operators.make if is_new else operators.change)(order)
+            declared = (operators.queues.make if is_new else operators.queues.change)(order)
             deeds.did("create" if is_new else "set", declared.name)
             return declared
         case control.OneQueue(text) if operation == Operation.PURGE:
@@ -50,6 +50,6 @@ def carry_out(
     if isinstance(order, control.SendBack):
         verb, count = "return", operators.send_back(order.queue, order.messages)
     else:
-        verb, count = "delete", operators.delete(order.queue)
+        verb, count = "delete", operators.queues.delete(order.queue)
     deeds.did(verb, queue, messages=count)
     return control.Count(count)
