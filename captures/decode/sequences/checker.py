@@ -156,7 +156,7 @@ class SequenceChecker:
             del sequence.early[:-SAID_LIMIT]
             return SequenceView(sequence)
         view = SequenceView(sequence)
-        if sequence.order_ack_packet and ack.key[1] == sequence.order_ack_id:
+        if ack.key == sequence.order_ack_key:
             # It is the same OrderAck, one hop further.
             view.ended, view.counts = sequence.order_ack_ended, True
             return view
@@ -264,15 +264,13 @@ class SequenceChecker:
             suspect_elsewhere(sequence, ack)
             return False
         compare(sequence, ack)
-        _, own_id = ack.key
-        number = ack.sequence_number
-        if sequence.order_ack_packet and not is_newer(own_id, sequence.order_ack_id):
+        newest, number = sequence.order_ack_key, ack.sequence_number
+        if newest is not None and not is_newer(ack.key[1], newest[1]):
             return False
         if number < sequence.order_acked:
             return False
         sequence.order_ack_ended = _packets_between(sequence, number)
-        sequence.order_acked, sequence.order_ack_packet = number, ack.number
-        sequence.order_ack_id = own_id
+        sequence.order_acked, sequence.order_ack_packet, sequence.order_ack_key = number, ack.number, ack.key
         return True
 
     def _forget(self) -> None:
