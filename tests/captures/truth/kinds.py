@@ -185,14 +185,6 @@ def _ring(frames: list[Frame], seed: int, *, lost: int = 0) -> Series:
     return Series(files[lost:])
 
 
-def _rotated(frames: list[Frame], seed: int) -> Files:
-    return _ring(frames, seed)
-
-
-def _file_gone(frames: list[Frame], seed: int) -> Files:
-    return _ring(frames, seed, lost=1)
-
-
 def apart(frames: Sequence[Frame]) -> Files:
     """A file for each interface."""
     numbers = sorted({frame.interface.number for frame in frames})
@@ -231,8 +223,8 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "address translation, 1 % lost": _translated_and_lost,
     "snaplen 96": _snapped(96),
     "snaplen 300": _snapped(300),
-    "rotated": _rotated,
-    "rotated, a file gone": _file_gone,
+    "rotated": _ring,
+    "rotated, a file gone": lambda frames, seed: _ring(frames, seed, lost=1),
     "everything": _everything,
 }
 """Frames of a whole capture and a seed in, files out."""
