@@ -231,6 +231,7 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
         user.queue_manager_address,
         seen.size_bytes,
         seen.frame,
+        sight.from_client,
     )
 
 
@@ -282,7 +283,7 @@ def subject_of(message: UserMessage) -> MessageKey:
 
 def _add_session(sight: Sight, view: SessionView) -> None:
     sight.source, sight.destination, sight.hop = view.half.label, view.other.label, view.half.hop
-    sight.answers = view.answers
+    sight.from_client, sight.answers = view.half is view.connection.client, view.answers
     sight.findings += view.findings
     if view.sent is not None:
         sight.count, sight.recoverable_count = view.sent.count, view.sent.recoverable_count

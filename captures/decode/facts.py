@@ -99,6 +99,7 @@ class Crossing(NamedTuple):
         expires, as is the case for a transactional message once it has been sent.
     towards: QueueManagerAddress. size_bytes: the size of the packet, its SessionHeader included.
     frame: the number of the frame that ended the packet, in the order of the file.
+    from_client: whether the end that called has sent it.
     """
 
     key: MessageKey
@@ -118,6 +119,7 @@ class Crossing(NamedTuple):
     towards: Guid
     size_bytes: int
     frame: int
+    from_client: bool
 
 
 class NumberedMessage(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Final
 from mqproto.captures.decode.facts import NOT_SAID, Crossing, Hop, MessageKey, NodeKey
 from mqproto.captures.decode.findings import Finding, Severity
 from mqproto.captures.decode.sight import Acknowledged
-from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS, Ways, written_ns
+from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS, Ways, is_overtaken, tells_order, written_ns
 from mqproto.wire import UserMessage
 from mqproto.wire.buffer import SESSION_HEADER_SIZE
 
@@ -35,7 +35,7 @@ SUSPECT_LIMIT: Final = 16_000
 NO_REASON: Final = "the capture does not show why"
 UNTIL_ACKNOWLEDGED: Final = "its source sends it until its OrderAck comes"
 RECONNECTED: Final = "its sender has another connection by now"
-UNTOLD: Final = "the capture does not tell which was first, as that one's connection began later"
+UNTOLD: Final = "the capture does not tell which was first"
 
 
 def message_key(message: UserMessage) -> MessageKey:
@@ -166,11 +166,11 @@ def _cross(forms: list[Form], crossing: Crossing) -> list[Finding]:
             findings.append(_two_in_one(other, crossing))
         else:
             copies = [copy for each in here for copy in (each.first, each.last)]
-            before = [each for each in copies if not _is_overtaken(each, crossing)]
+            before = [each for each in copies if not is_overtaken(each, crossing)]
             findings.append(_again(max(before or copies, key=_by_number), crossing, forms))
     for each in here:
         if (each.last.digest, each.last.hop_count) == (crossing.digest, crossing.hop_count):
-            if not _is_overtaken(each.last, crossing):
+            if not is_overtaken(each.last, crossing):
                 each.last = crossing
             return findings
     forms.append(Form(crossing, crossing))
@@ -284,31 +284,25 @@ def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding
     An answer may never have reached the sender if the connection was gone. If the reader delayed a packet because of
     a gap in the capture, packets that crossed later come before it: then those are the copies.
     """
-    is_overtaken = _is_overtaken(earlier, again)
-    first, later = (again, earlier) if is_overtaken else (earlier, again)
-    if not tells_order(first.connection, later.connection):
+    overtaken = is_overtaken(earlier, again)
+    first, later = (again, earlier) if overtaken else (earlier, again)
+    others = (first.number,)
+    if not tells_order(first, later):
         text = f"it crossed this hop as #{first.number}, too; {UNTOLD}"
-        return Finding(NOTE, "resend", later.number, text, "", (first.number,))
-    if is_overtaken:
-        text = f"it crossed this hop as #{again.number}, {ago(earlier.time_ns - again.time_ns)} before"
-        why = UNTIL_ACKNOWLEDGED if _is_own(earlier) else RECONNECTED
-        return Finding(NOTE, "resend", earlier.number, f"{text}; {why}", "", (again.number,))
-    since_ns = again.time_ns - earlier.time_ns
-    text = f"it crossed this hop as #{earlier.number}" + (
-        f", {ago(since_ns)} before" if since_ns >= 0 else ""
-    )
-    others = (earlier.number,)
-    fate = earlier.fate
-    answer = (fate.saved_by if earlier.recoverable else fate.acknowledged_by) if fate.numbered else None
-    on_connection = again.previous_number is None and again.connection == earlier.connection
-    if on_connection and _is_before(answer, again):
+        return Finding(NOTE, "resend", later.number, text, "", others)
+    before = f", {ago(later.time_ns - first.time_ns)} before" if later.time_ns >= first.time_ns else ""
+    text = f"it crossed this hop as #{first.number}{before}"
+    fate = first.fate
+    answer = (fate.saved_by if first.recoverable else fate.acknowledged_by) if fate.numbered else None
+    on_connection = later.previous_number is None and later.connection == first.connection
+    if on_connection and _is_before(answer, later):
         assert answer is not None
-        what = "saved" if earlier.recoverable else "received"
+        what = "saved" if first.recoverable else "received"
         text = f"{text}; #{answer} had said that it was {what}"
-        section = "[MS-MQQB] 3.1.5.5.3" if earlier.recoverable else "[MS-MQQB] 3.1.5.5.2"
-        return Finding(NOTE, "resend-without-need", again.number, text, section, (earlier.number, answer))
-    why = _why_again(earlier, again, forms)
-    return Finding(NOTE, "resend", again.number, f"{text}; {why}", "", others)
+        section = "[MS-MQQB] 3.1.5.5.3" if first.recoverable else "[MS-MQQB] 3.1.5.5.2"
+        return Finding(NOTE, "resend-without-need", later.number, text, section, (*others, answer))
+    why = _why_again(earlier, again, () if overtaken else forms)
+    return Finding(NOTE, "resend", later.number, f"{text}; {why}", "", others)
 
 
 def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str:
@@ -329,24 +323,6 @@ def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str
 def _is_own(crossing: Crossing) -> bool:
     """Whether this is a transactional message that leaves its source, as far as the capture shows."""
     return crossing.key[0] == crossing.hop[0] and crossing.previous_number not in (None, NOT_SAID)
-
-
-def _is_overtaken(earlier: Crossing, crossing: Crossing) -> bool:
-    """Whether a crossing happened before one that was read earlier, by the clock of the interface that saw both.
-
-    If the clock was set back, the order of frames in the file differs from the order of their times.
-    """
-    is_before = crossing.time_ns < earlier.time_ns and crossing.frame <= earlier.frame
-    return is_before and crossing.connection != earlier.connection
-
-
-def tells_order(first: int, later: int) -> bool:
-    """Whether the copy that seems to be the first really was, judged by the connections on which both crossed.
-
-    A frame that was captured late has that later time. As a rule, the connection that began first carried its copy
-    first; if the times contradict that, the order is unknown.
-    """
-    return first <= later
 
 
 def _is_known(crossing: Crossing) -> bool:

@@ -128,6 +128,7 @@ class Sight:
     beginning: the UserHeader, without names of queues, of a UserMessage cut too short to show its kind. It is there if
         the capture has at least the first half of the flags.
     session: its SessionHeader, if it has one that is in the capture.
+    from_client: whether the end that called has sent it.
     acknowledgment: its body, if it is an OrderAck or a FinalAck.
     answers: whether it answers the packet of the same kind that came the other way in the handshake.
     count, recoverable_count: the numbers of a message on its session, 16 bits; None if unknown. An express message has
@@ -147,6 +148,7 @@ class Sight:
     beginning: UserHeader | None = None
     session: SessionHeader | None = None
     acknowledgment: OrderAckBody | FinalAckBody | None = None
+    from_client: bool = False
     answers: bool = False
     count: int | None = None
     recoverable_count: int | None = None

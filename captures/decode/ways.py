@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from mqproto.captures.decode.facts import Acknowledgment, Hop, NodeKey, SessionFacts
+from mqproto.captures.decode.facts import Acknowledgment, Crossing, Hop, NodeKey, SessionFacts
 from mqproto.captures.decode.sessions.checker import SessionView
 from mqproto.captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Origins
 from mqproto.captures.decode.sessions.half import LOSS_LIMIT
@@ -50,13 +50,34 @@ PASSED_OVER: Final = "a later message may have passed it over"
 
 
 class Copy(NamedTuple):
-    """A packet that carried a message: its hop, and when and where it was seen."""
+    """A packet that carried a message: its hop, when and where it was seen, and whether the end that called sent it."""
 
     hop: Hop
     interface: int
     time_ns: int
     connection: int
     frame: int = 0
+    from_client: bool = False
+
+
+def is_overtaken(earlier: Crossing | Copy, crossing: Crossing | Copy) -> bool:
+    """Whether a crossing happened before one that was read earlier, by the clock of the interface that saw both.
+
+    If the clock was set back, the order of frames in the file differs from the order of their times.
+    """
+    is_before = crossing.time_ns < earlier.time_ns and crossing.frame <= earlier.frame
+    return is_before and crossing.connection != earlier.connection
+
+
+def tells_order(first: Crossing | Copy, later: Crossing | Copy) -> bool:
+    """Whether the copy that seems to be the first really was, judged by the connections on which both crossed.
+
+    A frame that was captured late has that later time. As a rule, the connection that began first carried its copy
+    first; if the times contradict that, the order is unknown. If each end called the other, both connections may have
+    been open, and then copies that are close in time may have crossed in any order.
+    """
+    is_close = abs(later.time_ns - first.time_ns) <= SLACK_NS
+    return first.connection <= later.connection and not (is_close and first.from_client != later.from_client)
 
 
 class Told(NamedTuple):
@@ -397,7 +418,7 @@ class Ways:
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
-        for (node, end), interface, time_ns, connection, _ in copies:
+        for (node, end), interface, time_ns, connection, *_ in copies:
             ends.add(end)
             last[node, interface] = max((time_ns, connection), last.get((node, interface), (EVER, 0)))
         senders = {node for node, _ in last}

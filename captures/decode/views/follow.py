@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from mqproto.captures.decode.facts import MessageKey
-from mqproto.captures.decode.journeys import RECONNECTED, UNTIL_ACKNOWLEDGED, UNTOLD, message_key, tells_order
+from mqproto.captures.decode.journeys import RECONNECTED, UNTIL_ACKNOWLEDGED, UNTOLD, message_key
 from mqproto.captures.decode.names import Names, printable
 from mqproto.captures.decode.row import identifier_text
 from mqproto.captures.decode.selection import MessageNamed
 from mqproto.captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
 from mqproto.captures.decode.sight import MESSAGES, Kind, Sight
 from mqproto.captures.decode.views.line import CLASS_NAMES
-from mqproto.captures.decode.ways import PASSED_OVER, Copy, Told, Ways
+from mqproto.captures.decode.ways import PASSED_OVER, Copy, Told, Ways, is_overtaken, tells_order
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
@@ -332,9 +332,11 @@ class Follower:
 def _cross(history: History, sight: Sight, user: UserHeader) -> None:
     """Record that the message crosses a hop."""
     seen = sight.seen
-    crossed = Copy(sight.hop, seen.interface.number, seen.time_ns, seen.connection, seen.frame)
+    crossed = Copy(
+        sight.hop, seen.interface.number, seen.time_ns, seen.connection, seen.frame, sight.from_client
+    )
     others = [number for number, each in history.crossings.items() if _is_alike(each, crossed)]
-    is_first = all(_is_before(crossed, history.crossings[number]) for number in others)
+    is_first = all(is_overtaken(history.crossings[number], crossed) for number in others)
     hop_count = f", hop count {user.hop_count}" if user.hop_count else ""
     if is_first:
         _send_again(history, crossed, others)
@@ -395,17 +397,11 @@ def _is_alike(one: Copy, other: Copy) -> bool:
     return (one.hop, one.interface) == (other.hop, other.interface)
 
 
-def _is_before(later: Copy, earlier: Copy) -> bool:
-    """Whether a packet crossed before one that was read earlier: packets behind a gap are read late."""
-    is_before = later.time_ns < earlier.time_ns and later.frame <= earlier.frame
-    return is_before and later.connection != earlier.connection
-
-
 def _send_again(history: History, first: Copy, packets: list[int]) -> None:
     """Correct the event of an earlier copy that seemed to be the first on its hop: this copy had crossed before it."""
     for place, event in enumerate(history.events):
         if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
-            is_told = tells_order(first.connection, history.crossings[event.packet].connection)
+            is_told = tells_order(first, history.crossings[event.packet])
             is_own = history.sequence is not None and first.hop[0] == history.origin
             why = UNTIL_ACKNOWLEDGED if is_own else RECONNECTED
             again = f"sent again: {why}" if is_told else f"sent, too: {UNTOLD}"

@@ -174,6 +174,7 @@ def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
         mapped(batch, "destination_manager", guid_from_text),
         values(batch, "size_bytes"),
         values(batch, "frame"),
+        values(batch, "from_client"),
     )
 
 

@@ -316,9 +316,8 @@ def test_what_is_remembered_is_bounded() -> None:
         take(seen)
     known = [checker.packets_of((guid("a"), number)) for number in range(1, 10)]
     assert [each is None for each in known] == [True] * 4 + [False] * 5
-    for _ in range(40):
-        for seen in packets[-2:]:
-            take(seen)
+    for seen in packets[-2:] * 40:
+        take(seen)
     known = [checker.packets_of((guid("a"), number)) for number in range(1, 10)]
     assert [each is None for each in known] == [True] * 4 + [False] * 5
 

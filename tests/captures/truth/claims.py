@@ -339,7 +339,7 @@ class Claims:
         if text.startswith("OrderAck of all up to "):
             return verdict(number in known.order_acks)
         if text.startswith("FinalAck of number "):
-            return verdict(self.covers(known, number))
+            return verdict(number in known.covering)
         if text.startswith("FinalAck "):
             return verdict(number in known.final_acks)
         if text.startswith("administration acknowledgment "):
@@ -351,10 +351,6 @@ class Claims:
                 and ("saved" not in found[2] or 0 < saved.get(packet, 0) <= number)
             )
         return Verdict.UNCHECKED
-
-    def covers(self, known: Known, number: int) -> bool:
-        """Whether a packet is a positive FinalAck of a later number of its sequence."""
-        return number in known.covering
 
     def _of_end(self, known: Known, part: str) -> Verdict:
         home = any(self.truth.sights[each].hop[1] == known.key[0] for each in self.then(known.order_acks))

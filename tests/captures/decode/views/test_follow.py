@@ -42,24 +42,23 @@ def test_a_message_is_followed_over_all_hops_to_its_end() -> None:
 
 
 def test_of_two_copies_that_nobody_can_put_in_order_none_is_sent_again() -> None:
-    for is_read_late in (False, True):
+    for how in ("newer first", "read late", "called back"):
         scene = Scene()
-        older, newer = scene.wire("a", "b"), scene.wire("a", "b")
-        if is_read_late:
+        older, newer = scene.wire("a", "b"), scene.wire(*"ba" if how == "called back" else "ab")
+        if how == "read late":
             first_ns = scene.now_ns
             scene.now_ns += 2_000 * MILLISECOND
             last = older.send("a", transactional(1))
             first = newer.send("a", transactional(1))
             first.time_ns = first_ns
         else:
-            first = newer.send("a", transactional(1))
-            last = older.send("a", transactional(1))
-        doubt = "the capture does not tell which was first, as that one's connection began later"
+            wires = (older, newer) if how == "called back" else (newer, older)
+            first, last = (wire.send("a", transactional(1)) for wire in wires)
         [history] = followed("1", scene).histories.values()
-        assert sorted(event.text for event in history.events) == ["sent", f"sent, too: {doubt}"]
+        assert sorted(event.text for event in history.events) == ["sent", f"sent, too: {UNTOLD}"]
         [finding] = scene.findings()
         assert finding.packet == last.number
-        assert finding.text == f"it crossed this hop as #{first.number}, too; {doubt}"
+        assert finding.text == f"it crossed this hop as #{first.number}, too; {UNTOLD}"
 
 
 @pytest.mark.parametrize(
