@@ -31,12 +31,12 @@ from mqproto.wire import (
 )
 
 Identity: TypeAlias = tuple[Guid, int]
-"""A message by its first queue manager and its MessageID.  [MS-MQMQ] 2.2.18.1.3"""
+"""Names a message: its first queue manager and its MessageID.  [MS-MQMQ] 2.2.18.1.3"""
 Place: TypeAlias = tuple[TxSequenceId, int]
-"""A transactional message by its sequence and its number in it.  [MS-MQMQ] 2.2.20.5"""
+"""Names a transactional message: its sequence, and its number in that sequence.  [MS-MQMQ] 2.2.20.5"""
 
 NACK: Final = 0x8000
-"""The bit that is set in each negative class.  [MS-MQMQ] 2.2.18.1.6"""
+"""The bit that is set in the class of every negative acknowledgment.  [MS-MQMQ] 2.2.18.1.6"""
 SOMEBODY: Final = Guid(b"\xff" * 16)
 BEGINNING: Final = Moment(uptime_ms=0, utc_s=0)
 
@@ -94,7 +94,7 @@ class Fate:
         )
 
     def differences(self, captured: Fate) -> Iterator[str]:
-        """Yield how this fate differs from the captured one, in words.
+        """Yield, in words, each difference between this fate and the captured one.
 
         A positive answer that the capture lacks is not a difference: the capture may have ended before it.
         """
@@ -118,7 +118,10 @@ class Fate:
 
 
 class Fault(NamedTuple):
-    """A breach that is certain, whatever the capture shows. `message` is the number of its message, if there is one."""
+    """A certain breach of the protocol, whatever the capture shows.
+
+    `message`: the number of the message concerned, if any.
+    """
 
     message: int | None
     text: str
@@ -255,9 +258,9 @@ class Answers:
 
 
 class Witness:
-    """Follows one session by its packets, from the side whose messages count.
+    """Follows one session through its packets, as seen by the side that sends the messages.
 
-    It knows the counts only if it sees the session from the beginning; otherwise it reports nothing.
+    It knows the session's counts only if it sees the session from the beginning; otherwise it reports nothing.
     """
 
     def __init__(self) -> None:
@@ -271,7 +274,7 @@ class Witness:
         return f"{closed.reason}  [MS-MQQB] {closed.section}" if closed is not None else ""
 
     def said(self, packet: Packet, data: bytes, number: int | None) -> None:
-        """Take a packet from our side; `number` is its message's number, or None if it does not count."""
+        """Take a packet from our side; `number` is its message's number, or None if that was not introduced."""
         if isinstance(packet, EstablishConnection) and self._session is None:
             self._session = _session(packet, initiator=True)
             self._session.opened(BEGINNING)

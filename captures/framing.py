@@ -58,7 +58,7 @@ class Mark(NamedTuple):
 class Loss(NamedTuple):
     """The bytes missing from a packet and right before it.
 
-    missing_bytes, skipped_bytes: right before it: bytes not in the capture; bytes that belong to no packet.
+    missing_bytes, skipped_bytes: right before it, how many bytes the capture lacks, and how many belong to no packet.
     snapped_bytes: of the bytes missing before it, or at its cut, those that the capture cut from a frame.
     cut_bytes: size of the rest of the packet, if only its beginning is read; 0 if it is whole.
     """
@@ -70,7 +70,9 @@ class Loss(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """A possible packet: its head is inside a chunk, and it ends behind that. It is a packet if another follows it.
+    """A possible packet: its head is inside a chunk, and its end is behind that chunk.
+
+    It is proved if another packet follows it.
 
     began: where it begins. size_bytes: its whole size. data: its bytes so far, and those of the next packet's head.
     ended: the chunk that it ended in, without the bytes, and the place behind the packet; None until it has ended.
@@ -124,12 +126,12 @@ class Framing:
 
     @property
     def untold(self) -> bool:
-        """Whether bytes were missing or skipped, and no later packet has reported this."""
+        """Whether bytes were missing or skipped that no later packet has reported yet."""
         return self.missing_bytes > 0 or self.skipped_bytes > 0
 
     @property
     def guesses(self) -> bool:
-        """While lost: whether the next chunk may prove that earlier bytes form a packet."""
+        """Whether, while lost, the next chunk may prove that earlier bytes form a packet."""
         return self._guess is not None
 
     @property
@@ -256,15 +258,15 @@ class Framing:
     def found_in(self, data: bytes) -> int | None:
         """While lost, return where in a chunk a packet begins; None if none is found.
 
-        A packet begins at the first byte if the chunk begins with a head, or inside the chunk, by `chain_in`. Only
-        MSMQ's streams are searched. A later chunk may prove a head that `head_in` finds in this one.
+        A packet begins at the first byte if the chunk begins with a head; otherwise `chain_in` looks inside the
+        chunk. It looks only in MSMQ's streams. A later chunk may prove a head that `head_in` finds in this one.
         """
         if begins_packet(data):
             return 0
         return chain_in(data) if self.seen.is_msmq else None
 
     def miss(self, missing_bytes: int, snapped_bytes: int = 0) -> None:
-        """Skip bytes that the capture lacks. Their packet is lost; or it is unknown where the next packet begins.
+        """Skip bytes that the capture lacks: now their packet is lost, or the place where the next packet begins.
 
         Missing bytes of a packet whose beginning was captured are counted with that packet.
 
@@ -303,14 +305,14 @@ class Framing:
         self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
 
     def end(self) -> StreamCount:
-        """Return all counts. A packet that has begun will not be whole."""
+        """Return all counts at the end of the stream. A packet that has begun will not become whole."""
         self._give_up_guess()
         if self._buffer is not None:
             self.seen.cut_bytes += self._buffer.pending_bytes
         return self.seen
 
     def _found(self) -> PacketBuffer:
-        """Note that the beginning of a packet is found again."""
+        """Note that the beginning of a packet is found again; return an empty buffer for its bytes."""
         self._refused = False
         seen = self.seen
         begun = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes
@@ -344,7 +346,7 @@ class Framing:
         return packets
 
     def _refuse(self, fault: WireFormatError, begun_bytes: int, left: bytes, chunk: Chunk) -> list[Framed]:
-        """Refuse bytes that begin no packet. On another port, before any packet, the stream is just not MSMQ's."""
+        """Refuse bytes that begin no packet. They are shown unless the stream has not been recognized as MSMQ's."""
         self._buffer = None
         self._refused = True
         head = (self._head if begun_bytes else b"") + left

@@ -41,17 +41,17 @@ from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, ping_pac
 
 PING_PORT: Final = 3527
 END_LIMIT: Final = 2 * CONNECTION_LIMIT
-"""Sides of connections whose sent bytes are remembered."""
+"""How many sides of connections have the number of their sent bytes remembered."""
 
 CONFLICT_LIMIT: Final = 1_024
-"""Contradicting frames that are reported."""
+"""How many pairs of contradicting frames are reported."""
 NUMBER_DIGITS: Final = 20
 """A frame's number has fewer digits than this."""
 _NUMBER: Final = re.compile(r"\d+")
 
 DAMAGED_TCP: Final = "TCP, damaged or cut off" + NOT_READ
 UDP: Final = "UDP to other ports" + NOT_READ
-"""A name for frames, in addition to those in mqproto.captures.net.tunnels."""
+"""The name of other frames with UDP, in addition to the names in mqproto.captures.net.tunnels."""
 
 
 class SeenPacket:
@@ -196,8 +196,9 @@ class StreamEnd(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """How much one side of a connection has sent, and how much of it can have arrived: as in
-    mqproto.captures.net.direction.Stream."""
+    """How much one side of a connection has sent, and how much of it can have arrived, as in
+    mqproto.captures.net.direction.Stream.
+    """
 
     sent_bytes: int | None
     came_bytes: int | None
@@ -213,7 +214,7 @@ class Totals:
     other_frames: by reason, frames that hold neither a TCP segment nor a Ping.
     cut_frames: frames that the capture cut short.
     untimed_frames: frames without a time.
-    packets: all framed packets, and Pings. faults: how many of them, or of places without a packet, are malformed.
+    packets: all framed packets, and Pings. faults: how many packets, Pings and places without a packet are malformed.
     cut_packets: packets whose beginning alone is known, because the capture lacks something behind it.
     missing_bytes, gap_count, and the other counts of a stream: their sums.
     hidden_bytes: bytes of cut frames that belong to no packet whose head is in the capture.

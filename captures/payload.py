@@ -17,7 +17,7 @@ from mqproto.wire import begins_stream
 
 BARE_IP: Final = 101
 LINKS: Final = (ETHERNET, LINUX_COOKED, LINUX_COOKED_2, NULL, BARE_IP)
-"""Link layers that are tried for pasted frames; `tcpdump -X` leaves out the link's header."""
+"""The link layers that are tried for pasted frames; `tcpdump -X` leaves out the link's header."""
 _HEAD: Final = re.compile(rb"\x10.{3}LIOR", re.DOTALL)
 
 
@@ -51,8 +51,10 @@ class Pasted:
     _open: dict[Hashable, Part] = field(default_factory=dict)
 
     def take(self, side: Hashable, at: int, data: bytes, *, anew: bool = False) -> bool:
-        """Add a side's bytes found at `at`; return whether they belong to a packet. anew: whether they do not continue
-        earlier bytes."""
+        """Add a side's bytes found at `at`; return whether they belong to a packet.
+
+        `anew`: whether they do not continue earlier bytes.
+        """
         part = None if anew else self._open.pop(side, None)
         begins = 0
         if part is None:

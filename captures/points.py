@@ -14,7 +14,7 @@ from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.framing import StreamCount
 
 POINTS_LIMIT: Final = 256
-"""Capture points that are told apart: more than anybody has, but a file may name more."""
+"""How many capture points are counted separately: more than anybody has, but a file may name more."""
 OTHERS: Final = "all other interfaces"
 
 

@@ -178,7 +178,7 @@ def choose(connections: list[Connection], side: str = "", only: int | None = Non
     """Return one side's part of a conversation, which is all connections between two hosts.
 
     Args:
-        side: `client`, `server`, or the HOST or HOST:PORT of a side; if empty, the side that sent most messages.
+        side: `client`, `server`, or the HOST or HOST:PORT of a side; if empty, the side that sent the most messages.
         only: the number of one connection; all others are ignored.
 
     Raises:

@@ -32,13 +32,13 @@ from mqproto.captures.net.streams import CONNECTION_LIMIT, MSMQ_PORT
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 COMPARED_COUNT: Final = 8
-"""First segments with payload by which a connection is compared with others."""
+"""How many first segments with payload are compared for each connection."""
 PROOF_BYTES: Final = 16
 """The least payload of a segment that is compared."""
 REMEMBERED_COUNT: Final = 8_192
-"""Segments of other connections that are kept for comparison."""
+"""How many segments of other connections are kept for comparison."""
 CHANGES_KEPT: Final = 3
-"""Later changes that may come before the waiting frames are read."""
+"""How many later changes may come before the waiting frames are read."""
 APART_NS: Final = 10_000_000_000
 """Two copies are caught within this time, by clocks that may differ by seconds."""
 

@@ -1,4 +1,4 @@
-"""Reads the packets of a capture in order, and tells what each is, what it acknowledges, and what is wrong with it."""
+"""Reads the packets of a capture in order, and reports for each its kind, what it acknowledges, and its faults."""
 
 from __future__ import annotations
 
@@ -113,9 +113,10 @@ class Analyst:
         """Return the findings that are certain only at the end of the capture.
 
         Args:
-            lossless: whether the capture has no gap at all; otherwise a gap may explain these findings: they are notes.
+            lossless: whether the capture has no gap at all. If it has, a gap may explain these findings, so they are
+                notes.
             ends: how much each side of a connection sent in all, from PacketReader.ends.
-            translations: the connections that were read as others, from PacketReader.translations.
+            translations: the connections whose addresses were translated, from PacketReader.translations.
             conflicts: the frames that contradict one another, from PacketReader.totals.
         """
         for text in said_of(translations):

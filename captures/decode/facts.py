@@ -22,7 +22,7 @@ MessageKey: TypeAlias = tuple[Guid, int]
 NOT_KNOWN: Final = -1
 """A number that the capture lacks."""
 NOT_SAID: Final = -2
-"""As NOT_KNOWN, for a message that may lack the number: it is cut before the capture shows if it is transactional."""
+"""Like NOT_KNOWN, for a message that may have no such number: it is cut before it shows if it is transactional."""
 
 
 class SessionFacts(NamedTuple):
@@ -88,7 +88,7 @@ class Crossing(NamedTuple):
     """One message on one hop.
 
     number: its packet's number.
-    interface: where it was seen; a packet that was captured twice is not a resend.
+    interface: the interface that saw it; a packet that two interfaces captured is not a resend.
     recoverable: whether its receiver saves it, as it also saves transactional messages.
     previous_number: PreviousTxSequenceNumber of a transactional message, or NOT_KNOWN; None for other messages; or
         NOT_SAID. A resending sender changes it if the previous message has expired.  [MS-MQQB] 3.1.7.1.3
@@ -126,8 +126,8 @@ class NumberedMessage(NamedTuple):
     """A transactional message on one hop.
 
     towards: QueueManagerAddress and the queue there: always its bytes in the packet, or always its format name.
-    lost: its sender's last packet on that connection, up to this one, before which the capture lacks bytes that may
-        have been messages; None if there is none.
+    lost: the last packet of its sender on that connection, up to this one, that follows missing bytes which may have
+        been messages; None if there is none.
     sent_s: its SentTime.
     """
 

@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 def of_damaged(found: Finding) -> Finding:
-    """Return what remains of a fault if one of its frames is damaged."""
+    """Return the note that replaces a fault if one of its frames is damaged."""
     text = f"it would be {found.code}, but the checksum of a frame that tells so does not fit: nobody is judged by it"
     return Finding(Severity.NOTE, "damaged-frame", found.packet, text, others=found.others)
 

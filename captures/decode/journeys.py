@@ -3,8 +3,8 @@
 A message is known by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3).  [MS-MQQB] 3.1.1.6.2
 
 A capture may show events on two connections in the wrong order. So when a message leaves a queue manager, it is
-compared with all copies that reached the queue manager, before or behind it in the capture. The copy that speaks
-most in favour of the queue manager counts.
+compared with all copies that reached the queue manager, before or behind it in the capture. The copy that is most
+favourable to the queue manager counts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 REMEMBERED_LIMIT: Final = 100_000
-"""The most crossings that are remembered, about 50 MB; messages that were first seen longest ago are forgotten."""
+"""The most crossings that are remembered, about 50 MB.
+
+Beyond it, the messages that were first seen longest ago are forgotten.
+"""
 CROSSING_LIMIT: Final = 16
 """The most forms of one message that are remembered, each with its first and last crossing. A message with as many is
 not judged."""
 WAITING_LIMIT: Final = 1_000
 """The most crossings of one message that may wait until the queue managers at the ends of their hops are known."""
 SUSPECT_LIMIT: Final = 16_000
-"""The most crossings, of messages that an intermediate seems to have changed, that are remembered until the end."""
+"""The most crossings that are remembered to the end, for messages that an intermediate seems to have changed."""
 NO_REASON: Final = "the capture does not show why"
 UNTIL_ACKNOWLEDGED: Final = "its source sends it until its OrderAck comes"
 RECONNECTED: Final = "its sender has another connection by now"
@@ -57,8 +60,8 @@ class Journey:
     """The crossings of one message.
 
     forms: the copies that are judged.
-    waiting: the copies from the first one whose hop has an unknown end. They are judged when a later copy comes and
-        the ends of all of them are known, or at the end.
+    waiting: the first copy whose hop has an unknown end, and all copies after it. They are judged when a later copy
+        comes and the ends of all their hops are known, or at the end of the capture.
     """
 
     forms: list[Form] = field(default_factory=list)
@@ -137,7 +140,7 @@ class JourneyChecker:
         return crossing if hop == crossing.hop else crossing._replace(hop=hop)
 
     def _make_room(self, count: int) -> None:
-        """Add `count` remembered crossings; beyond the limit, forget the messages that were first seen longest ago."""
+        """Count more remembered crossings; beyond the limit, forget the messages that were first seen longest ago."""
         self._count += count
         while self._count > self._limit:
             _, forgotten = self._journeys.popitem(last=False)
@@ -203,13 +206,13 @@ def _may_become(came: Crossing, left: Crossing) -> bool:
 
 
 def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
-    """Judge a message that left changed: a copy that the capture does not show may have come and explain the change.
+    """Judge a message that left changed. A copy that came unseen by the capture may explain the change.
 
     Its source may have sent it again with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3) or encrypted again,
-    or it may have come by another way, with another hop count. There was no such copy if the capture shows every
-    possible one that came to the queue manager since the message was written. If the capture does not, the queue
-    manager is at fault only if no copy could explain the change. Others change only PreviousTxSequenceNumber, and
-    a hop count is never below 0.
+    or it may have come by another way, with another hop count. There was no such copy if the capture shows everything
+    that reached the queue manager since the message was written. Otherwise the queue manager is at fault only if no
+    copy could explain the change: an unseen copy may differ in PreviousTxSequenceNumber or encryption, and no hop
+    count is below 0.
     """
     number, others = left.number, tuple(each.number for each in came)
     same = [each for each in came if each.digest == left.digest]
@@ -279,10 +282,10 @@ def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
 
 
 def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
-    """Report that a message crossed a hop again. An answer completes a message that is not transactional.
+    """Report that a message crossed a hop again: without need, if it was acknowledged and is not transactional.
 
-    An answer may never have reached the sender if the connection was gone. If the reader delayed a packet because of
-    a gap in the capture, packets that crossed later come before it: then those are the copies.
+    An acknowledgment may never have reached the sender if the connection was gone. If the reader delayed a packet
+    because of a gap in the capture, packets that crossed later are read before it; then those are the resent copies.
     """
     overtaken = is_overtaken(earlier, again)
     first, later = (again, earlier) if overtaken else (earlier, again)
@@ -339,7 +342,7 @@ def _by_number(crossing: Crossing) -> int:
 
 
 def _is_before(packet: int | None, crossing: Crossing) -> bool:
-    """Whether a packet came before a crossing: a caller that has rows also knows about packets that came later."""
+    """Whether a packet came before a crossing. A caller that has rows also knows about packets that came later."""
     return packet is not None and packet <= crossing.number
 
 

@@ -50,7 +50,10 @@ class Names:
         return self.managers.get(guid) or guid_text(guid)[:SHORT_GUID]
 
     def private_queue(self, owner: str, number: int) -> str | None:
-        """Return a private queue's name by its queue manager's name: captures and topologies have different GUIDs."""
+        """Return a private queue's name.
+
+        It is found by its queue manager's name: captures and topologies have different GUIDs.
+        """
         named = (guid for guid, name in self.managers.items() if name == owner)
         return next((self.queues[guid, number] for guid in named if (guid, number) in self.queues), None)
 

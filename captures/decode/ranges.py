@@ -1,4 +1,4 @@
-"""The numbers of a sequence that crossed a hop, or never will, in memory that a stranger's capture cannot exhaust."""
+"""The numbers of a sequence that crossed a hop, or never will. A stranger's capture cannot exhaust memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mqproto.base.ranges import Ranges
 
 
 class BoundedRanges(Ranges):
-    """At most `limit` ranges: one more closes the lowest gap, as if its numbers had been added."""
+    """At most `limit` ranges. One more range closes the lowest gap, as if the numbers in the gap had been added."""
 
     def __init__(self, limit: int = 1_000) -> None:
         super().__init__()

@@ -66,7 +66,10 @@ class Selection:
         )
 
     def takes_turn(self, turn: Turn, names: Names) -> bool:
-        """Whether the beginning or end of a connection is shown: not if only some packets are selected."""
+        """Whether the beginning or end of a connection is shown.
+
+        It is not if the selection depends on a packet's content.
+        """
         wanted = self.node.casefold()
         ends = (turn.source, turn.destination)
         named = [text.casefold() for end in ends for text in (str(end), names.endpoint(end))]
@@ -124,7 +127,7 @@ def kinds_named(words: list[str]) -> frozenset[Kind]:
 
 
 def sequence_named(text: str) -> str:
-    """Return the text that names a sequence, after a check: it is an ordinal, or time stamp, colon, ordinal.
+    """Check and return the text that names a sequence: an ordinal, or a time stamp, a colon and an ordinal.
 
     Raises:
         UsageError: the text has neither form.
@@ -137,7 +140,7 @@ def sequence_named(text: str) -> str:
 
 
 class MessageNamed:
-    """The messages that the user named: by GUID\\ordinal, the ordinal alone, or the whole label.
+    """Selects the messages that the user named by GUID\\ordinal, by the ordinal alone, or by the whole label.
 
     Args:
         option: the option in which the text was typed, for error texts.
@@ -173,7 +176,8 @@ def moment_named(text: str) -> Callable[[int], int]:
     """Read a time that the user typed: seconds after the capture's first packet, or a date and time of day, UTC.
 
     Returns:
-        A function from the time of the first packet to the time that is meant, both in nanoseconds since 1970.
+        A function that takes the time of the first packet and returns the time that is meant, in nanoseconds since
+        1970.
 
     Raises:
         UsageError: the text is not a time.

@@ -51,7 +51,7 @@ class Kind(StrEnum):
     ENCRYPTED = "Encrypted"
     """The head of a TLS record, whose content cannot be read."""
     CUT = "Cut"
-    """A packet of which the capture has too little to show its kind."""
+    """A packet that the capture has too little of to show its kind."""
 
     __hash__ = str.__hash__  # Kinds are keys for every packet, and Enum's own is five times as slow.
 
@@ -63,7 +63,7 @@ INTERNAL_KINDS: Final = {
     Ping: Kind.PING,
 }
 MESSAGES: Final = frozenset({Kind.EXPRESS, Kind.RECOVERABLE, Kind.TRANSACTIONAL})
-"""The messages of applications; all other UserMessages report what became of these."""
+"""The messages of applications; all other UserMessages report the outcome of these."""
 TLS_HEAD: Final = struct.Struct("!BBBHB")
 TLS_MAJOR: Final = 3
 TLS_MINOR: Final = 4
@@ -78,7 +78,7 @@ TLS_CONTENTS: Final = {
 TLS_HELLOS: Final = {1: "ClientHello", 2: "ServerHello"}
 _USER_AT: Final = base_header.sizeof()
 _USER: Final = struct.Struct("<16s16sIIIH")
-"""The fields of a UserHeader, with the half of its flags that has the hop count and tells express messages."""
+"""The fields of a UserHeader, up to the half of its flags that has the hop count and marks express messages."""
 _FLAGS_AT: Final = _USER_AT + user_header.offset_of("flags")
 _FLAGS_END: Final = _USER_AT + user_header.offset_of("destination_queue")
 RESERVED_AT: Final = order_ack_body.offset_of("reserved")
@@ -120,7 +120,7 @@ class Learnt(NamedTuple):
 
 @dataclass(slots=True)
 class Sight:
-    """A packet, understood.
+    """A packet with everything that is known about it when it is read.
 
     source, destination: the names of the two ends, or their addresses and ports.
     hop: the two queue managers, by GUID if the handshake revealed it, otherwise by address.
@@ -165,7 +165,7 @@ class Sight:
 
     @property
     def transactional(self) -> bool | None:
-        """Whether a UserMessage is transactional; None if it is not express, and is cut before its kind shows."""
+        """Whether a UserMessage is transactional; None if it is not express, and is cut before that shows."""
         user = self.user
         assert user is not None
         is_told = not user.recoverable or self.message is not None or len(self.seen.data) >= _FLAGS_END
@@ -173,7 +173,7 @@ class Sight:
 
 
 def sight_of(seen: SeenPacket) -> Sight:
-    """Return what is known from a packet alone; if its body is not an acknowledgment, it is an ordinary message."""
+    """Return what a packet alone shows; a message whose body is not an acknowledgment is an ordinary one."""
     packet = seen.packet
     if type(packet) is UserMessage:
         acknowledgment = None

@@ -1,7 +1,7 @@
 """Captures of different systems: messages with the same identifiers have different contents.
 
-Examples are two runs of a test, a laboratory that was set up again, and cloned machines. A message is known by its
-source and its number. Before its first hop, only its source has handled it. A faulty source may give one number to
+Examples are two runs of a test, a laboratory that was set up again, and cloned machines. A message is identified by
+its source and its number. On its first hop, only its source has handled it. A faulty source may give one number to
 two messages, but will not do so for most of them. So captures are compared by messages that have the same
 identifiers in both; if there are few, they count as one system.
 """
@@ -22,14 +22,14 @@ APART: Final = "not of one system with"
 CLASH_COUNT: Final = 3
 """Two captures clash if at least this many of their common messages differ, and more than half of them."""
 LOOK_COUNT: Final = 1_024
-"""Messages at the beginning of each capture that are compared."""
+"""How many messages at the beginning of each capture are compared."""
 
 Contents = Mapping[Hashable, int]
 """Digests of contents by identifier, for messages that left their sources."""
 
 
 def contents_of(packets: Iterable[SeenPacket]) -> dict[Hashable, int]:
-    """Return the first whole messages of a capture that leave their sources."""
+    """Return the contents of a capture's first whole messages, where they leave their sources."""
     found: dict[Hashable, int] = {}
     for seen in packets:
         message = seen.packet
@@ -53,7 +53,7 @@ class Systems:
             self._known.setdefault(key, (digest, name))
 
     def clash(self, contents: Contents) -> tuple[str, str] | None:
-        """Return a capture that cannot be from the same system as these contents, and the reason; None without one."""
+        """Return a capture that cannot be from the same system as these contents, and the reason; None if none is."""
         shared: Counter[str] = Counter()
         others: Counter[str] = Counter()
         for key, digest in contents.items():

@@ -29,9 +29,9 @@ SLACK_NS: Final = SECOND_NS
 EVER, NEVER = -(1 << 63), (1 << 63) - 1
 """Before and after all times."""
 ENDLESS: Final = NEVER
-"""More bytes than any message has."""
+"""A size in bytes that is larger than any message."""
 SPAN_LIMIT: Final = 256
-"""The most gaps of one queue manager that are told apart; beyond this, gaps that are close in time are joined."""
+"""The most gaps of one queue manager that are kept separate; beyond this, gaps that are close in time are joined."""
 SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of("connector_qm_guid")
 """The least size of a transactional message, in bytes."""
 
@@ -94,10 +94,10 @@ class Told(NamedTuple):
 class Span(NamedTuple):
     """A time span in which up to `size_bytes` may have crossed unseen, and why.
 
-    sender: the queue manager that would have sent them; None if it may be any.
-    came_bytes: how many of the bytes can have reached the other end.
-    recoverable_bytes: how many of the bytes can have been recoverable messages.
-    place, packet: the connection and interface that lack the bytes, and the packet behind them; NEVER without one.
+    sender: the queue manager that would have sent them; None if any may have.
+    came_bytes: how many of the bytes may have reached the other end.
+    recoverable_bytes: how many of the bytes may have been recoverable messages.
+    place, packet: the connection and interface that lack the bytes, and the packet behind them, NEVER if there is none.
     """
 
     lack: Lack
@@ -111,7 +111,7 @@ class Span(NamedTuple):
     packet: int = NEVER
 
     def may_hide(self, size_bytes: int, ack: Acknowledgment | Told | None) -> bool:
-        """Whether the span may hide a message of that size; if `ack` is given, a recoverable message from before it.
+        """Whether the span may hide a message of that size; if `ack` is given, a recoverable one that came before it.
 
         An acknowledgment's sender had received all earlier bytes of its connection, unless the acknowledgment is ahead.
         """
@@ -123,7 +123,10 @@ class Span(NamedTuple):
     def again_ns(
         self, sent_ns: int, connection: int, interface: int, until_ns: int, told: Told
     ) -> int | None:
-        """Return from when on the span may hide a resent message; None if it cannot. See `Ways.may_be_passed`."""
+        """Return the time from which the span may hide a resent message; None if it cannot hide one.
+
+        See `Ways.may_be_passed`.
+        """
         at, seen = self.place or (NEVER, interface)
         since_ns = max(self.since_ns, sent_ns + SECOND_NS * (at == connection))
         is_then = since_ns <= min(self.until_ns, until_ns) and self.until_ns > sent_ns
@@ -146,7 +149,7 @@ class Hole(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """An end of a connection that fell silent, and was not seen to end.
+    """One end of a connection that fell silent; the capture does not show its end.
 
     over_ns, last_ns: when the last packet of the connection was seen, and the last packet of this end.
     """
@@ -167,7 +170,7 @@ _Timed = TypeVar("_Timed", int, Silence)
 
 @dataclass(slots=True)
 class Sending:
-    """The bytes that one end of a connection has sent, as far as a capture shows them.
+    """The bytes that one end of a connection has sent, as far as the capture shows.
 
     last_ns: when its last packet was seen; None if it was never seen.
     holes: missing bytes that may hide packets; the first `settled` of them came before the last SessionHeader of this
@@ -187,7 +190,7 @@ class Sending:
     settled: int = 0
 
     def end(self, position: int, sent_bytes: int | None, came_bytes: int | None) -> None:
-        """End it: its last packet ended at `position`, `sent_bytes` were sent and `came_bytes` can have come."""
+        """End this side after its last packet, at `position`: of the `sent_bytes`, `came_bytes` may have arrived."""
         self.over = True
         self.rest_bytes = None if sent_bytes is None else max(0, sent_bytes - position)
         self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
@@ -226,7 +229,7 @@ class Talk:
     """One connection as one interface saw it.
 
     hop: from its client to its server. place: the connection and the interface.
-    begun: whether the capture has its session from the beginning, perhaps without some bytes.
+    begun: whether the capture has its session from the beginning; bytes may be missing.
     newest_ns: when its last packet was seen, in the order of packets. skew_ns: the longest step back in time from one
         packet to the next, because the halves of a TAP may have separate clocks. Packets behind a gap do not count,
         because they may have waited.
@@ -272,7 +275,7 @@ class Ways:
         """Add a connection.
 
         Args:
-            lossless: whether all gaps of the capture are before packets; otherwise an end's last ones may be missing.
+            lossless: whether all gaps of the capture come before packets; otherwise its last packets may be missing.
         """
         self._begin(talk.place[1], talk.first_ns)
         self.began_late |= not talk.begun
@@ -364,10 +367,11 @@ class Ways:
         ack: Acknowledgment | Told,
         may_leave: Callable[[Span], bool] = lambda span: True,
     ) -> list[Span]:
-        """Return where a message may have reached a queue manager unseen from those that had it first, directly or
-        indirectly.
+        """Return where a message may have reached a queue manager unseen, directly or indirectly, from those that had
+        it first.
 
-        A queue manager receives a message before passing it on. The order of two connections is known within a moment.
+        A queue manager receives a message before passing it on. The order of events on two connections is known, except
+        within a moment.
 
         Args:
             when: since_ns, until_ns and size_bytes, as for `into`.
@@ -411,7 +415,7 @@ class Ways:
 
         If this message is gone, its source sends the later one again with another predecessor: on another session, or
         after at least a second without an OrderAck. Then every interface that saw this message leave must have a gap,
-        and so must the ways to where it was going.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+        and so must all ways to its destination.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
 
         Args:
             copies: the copies of this message, as they crossed.
@@ -448,7 +452,7 @@ class Ways:
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
         """Return why a queue manager may have passed a message on unseen since then; None if it cannot have.
 
-        A receiver that has reset the connection takes nothing more.
+        A queue manager that has reset a connection receives nothing more on it.
         """
         replaced = self._replaced(self._silent_out_of.get(node, ()))
         spans = (each for each in self._out_of.get(node, ()) if each.came_bytes >= size_bytes)
@@ -456,7 +460,7 @@ class Ways:
         return next((span.lack for span in lacking), None)
 
     def is_over(self, span: Span, packet: int, time_ns: int, place: tuple[int, int]) -> bool:
-        """Whether a whole span was before a packet that was seen at this time and place."""
+        """Whether a span had ended before a packet that was seen at this time and place."""
         if span.place == place:
             return span.packet <= packet and span.until_ns <= time_ns
         return len(self._began_ns) == 1 and span.until_ns + SLACK_NS + self._apart_ns < time_ns
@@ -494,7 +498,10 @@ class Ways:
 
 
 def written_ns(sent_s: int) -> int:
-    """Return the earliest time at which a message can have been written, by its SentTime: another clock's seconds."""
+    """Return the earliest time at which a message can have been written.
+
+    Its SentTime comes from another clock, in seconds.
+    """
     return (sent_s - 1) * SECOND_NS
 
 
@@ -556,7 +563,7 @@ class WayBook:
 
         Args:
             origins: the queue managers at ends that no handshake has identified.
-            lossless: whether all gaps of the capture are before packets; otherwise an end's last ones may be missing.
+            lossless: whether all gaps of the capture come before packets; otherwise its last packets may be missing.
         """
         ways = Ways()
         ways.add_all(self._over if lossless else self._over_of_lossy)
@@ -607,7 +614,7 @@ def _put_rest(
     rest_bytes: int | None,
     came_bytes: int | None = None,
 ) -> None:
-    """Add the gap behind an end's last packet: what it may have sent there, and how much of that can have arrived."""
+    """Add the gap after an end's last packet: how much it may have sent there, and how much of that may have come."""
     assert sending.last_ns is not None
     if rest_bytes is None or rest_bytes >= SMALLEST_USER_MESSAGE:
         lack = Lack.CUT if sending.snapped else Lack.LOST

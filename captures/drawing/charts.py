@@ -1,7 +1,7 @@
 """Charts of three kinds, in the colours of their page: bars over time, lines over time, and histograms.
 
 Places on a `Canvas` go from 0 to 1, to the right and upwards. Bars over time show how many items there were in each
-step; lines over time show within what time half of them, and 95 %, were done, on a logarithmic scale; a histogram
+step. Lines over time show how long half of them, and 95 %, took at most, on a logarithmic scale; a histogram
 shows how many items took how long.
 """
 
@@ -15,7 +15,7 @@ from mqproto.captures.drawing.shapes import SvgElement, as_svg
 WIDTH: Final = 440
 """The width of a chart: two fit side by side on a wide page, and one fits on a small screen without scrolling."""
 CHARACTER: Final = 7
-"""Greatest average width of a letter; letters are 12 high, all in pixels."""
+"""The greatest average width of a letter in pixels; letters are 12 pixels high."""
 LINE: Final = 15
 
 
@@ -44,7 +44,7 @@ class Tick(NamedTuple):
 
 
 def boxes(canvas: Canvas, style: str, found: Iterable[tuple[float, float, float]]) -> SvgElement:
-    """Return bars; each has a left end, a right end and a height."""
+    """Return the shapes of bars; each bar has a left end, a right end and a height."""
     foot = f"{canvas.y(0):.4g}"
     path = "".join(
         f"M{canvas.x(left):.4g} {foot}V{canvas.y(high):.4g}H{canvas.x(right):.4g}V{foot}Z"
@@ -100,6 +100,6 @@ def marks(most: int, limit: int = 3) -> list[int]:
 
 
 def picture(style: str, width: float, height: float, said: str, inner: Iterable[SvgElement]) -> str:
-    """Return a picture for a page, with a text for those who cannot see it."""
+    """Return a picture for a page, with a text for readers who cannot see it."""
     named = {"class": style, "viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": said}
     return "".join(as_svg(SvgElement("svg", named, [*inner])))

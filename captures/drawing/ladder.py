@@ -17,12 +17,12 @@ HEAD_HEIGHT: Final = 64
 ROW_HEIGHT: Final = 26
 LEGEND_HEIGHT: Final = 18
 LEGEND_WIDTH: Final = 44
-"""Width of the example beside each line of a legend."""
+"""The width of the example beside each line of a legend."""
 NAME_SHOWN: Final = 38
-"""Characters of a column's name that are shown: enough for a GUID, too few to reach the next column."""
+"""How many characters of a column's name are shown: enough for a GUID, too few to reach the next column."""
 CHARACTER_WIDTH: Final = 6.6  # of the monospaced font below, at 11 pixels
 HEAD: Final = 8
-"""Length of an arrow's head."""
+"""The length of an arrow's head."""
 FONT: Final = "ui-monospace, Consolas, DejaVu Sans Mono, monospace"
 COLOURS: Final = {
     "handshake": "#6b7280",

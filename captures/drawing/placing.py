@@ -42,7 +42,7 @@ class Sheet:
     edge: the free space at the top and at the bottom together.
     side: the free space at the left and at the right together.
     row, dense_row: the height of a row, and the height from `dense_rows` rows on.
-    column: the greatest distance of columns.
+    column: the greatest distance between columns.
     abreast: how many queue managers fit side by side; a longer chain goes downwards.
     """
 
@@ -65,7 +65,7 @@ class Room(NamedTuple):
     height: float
 
     def meets(self, other: Room) -> bool:
-        """Whether both overlap."""
+        """Whether the two areas overlap."""
         apart = abs(self.x - other.x), abs(self.y - other.y)
         return apart[0] < (self.width + other.width) / 2 and apart[1] < (self.height + other.height) / 2
 
@@ -80,7 +80,7 @@ class Room(NamedTuple):
 
 
 def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tuple[dict[str, Point], float]:
-    """Return the middles of queue managers, by their keys, and the height of the whole.
+    """Return the middles of queue managers, by their keys, and the height of the whole map.
 
     They go from left to right by the number of hops; queue managers at the same distance are one below another. If
     there are too many columns, they go downwards instead, a few side by side.
@@ -140,7 +140,7 @@ def label_lines(label: str) -> list[str]:
 
 
 def ranks(ways: Sequence[Way]) -> dict[str, int]:
-    """Return each queue manager's distance in hops from the beginning of the messages' way, by key.
+    """Return, by key, each queue manager's distance in hops from where the messages' way begins.
 
     Each group of connected queue managers begins at 0.
     """

@@ -17,11 +17,11 @@ NARROW: Final = 300
 HEIGHT: Final = 34
 BAR: Final = 16
 SETTLED_SHOWN: Final = 8
-"""Confirmed numbers that are shown before the others."""
+"""How many confirmed numbers are shown before the others."""
 FEW: Final = 64
-"""Up to this many numbers are separated by marks."""
+"""If there are at most this many numbers, marks separate them."""
 LEAST: Final = 3
-"""Least width of a part."""
+"""The least width of a part."""
 DIGIT: Final = 6.6
 COLOURS: Final = {
     "confirmed": "#94a3b8",

@@ -15,7 +15,7 @@ SVG: str = "http://www.w3.org/2000/svg"
 class SvgElement(NamedTuple):
     """One element of SVG.
 
-    inner: its text, which may come from an untrusted source, or other shapes.
+    inner: other shapes, or its text, which may come from an untrusted source.
     """
 
     name: str

@@ -29,7 +29,7 @@ class GrowingFile(io.BytesIO):
     """
 
     _descriptor = -1
-    """-1 until opened: a BytesIO is closed when collected, even if its constructor failed."""
+    """It is -1 until the file is open. A BytesIO is closed when it is collected, even if its constructor failed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

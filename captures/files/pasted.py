@@ -10,7 +10,7 @@ numbers         a list in other brackets or without any: PowerShell, Go, Rust, J
 escaped string  C or Python: "\x10\xc0\x0b\0LIOR"
 Base64          with line breaks or without
 
-Raw packets contain control characters, and text contains only white space of these, which tells the two apart. The
+Raw packets contain control characters. In text the only ones are white space, which tells the two apart. The
 base of digits is not evident: the first reading that contains a packet counts.
 """
 
@@ -70,9 +70,9 @@ _LINE_REST: Final = 4_096
 """A dump has fewer characters than this after an offset."""
 _PIECE: Final = 1 << 16
 _SHORTEST_LIST: Final = 8
-"""This many numbers make a list: they hold the version and signature of a packet."""
+"""This many numbers count as a list: they may be the version and the signature of a packet."""
 _USUAL_BYTES: Final = 16
-"""The number of bytes assumed for a line if nothing shows it."""
+"""The number of bytes that a line is assumed to have if nothing shows it."""
 
 
 def read_pasted(data: bytes, where: str) -> list[bytes]:
@@ -125,7 +125,7 @@ def _text_of(data: bytes) -> str | None:
 
 
 def _pieces(text: str, border: re.Pattern[str]) -> Iterator[str]:
-    """Yield the text in pieces, each cut before a border: one substitution over the whole takes far more memory."""
+    """Yield the text in pieces that end before a `border`: one substitution over all of it takes far more memory."""
     at = 0
     while at < len(text):
         found = border.search(text, at + _PIECE)
@@ -166,7 +166,10 @@ class _Line:
     repeated: bool
 
     def groups(self) -> list[tuple[bytes, str]]:
-        """Return each group of digits as bytes, with the text behind it. Some groups may be letters that look so."""
+        """Return each group of digits as bytes, with the text behind it.
+
+        Some groups may be letters that look like digits.
+        """
         found: list[tuple[bytes, str]] = []
         at = 0
         while len(found) < _LINE_GROUPS and (group := _GROUP.match(self.rest, at)):
@@ -198,7 +201,7 @@ class _Line:
         return self._lettered(groups, b"".join(data[:: -1 if swapped else 1] for data, _ in groups)) > 0
 
     def torn_from(self, other: _Line, *, swapped: bool) -> bool:
-        """Whether its letters contradict its bytes, while the letters of `other` agree with theirs."""
+        """Whether its letters contradict its bytes, while the letters of `other` agree with its bytes."""
         groups = self.groups()
         says_something = bool(groups) and bool(groups[-1][1].strip())
         return says_something and other.has_letters(swapped=swapped) and not self.has_letters(swapped=swapped)
@@ -223,7 +226,7 @@ class _Line:
 def _says(letters: str, data: bytes) -> bool:
     """Whether letters show these bytes; a byte without a letter is a dot, or a letter of some codepage.
 
-    tcpdump prints a dot for a blank, and tshark a blank in the middle.
+    tcpdump prints a dot for a blank, and tshark puts a blank into the middle of a line.
     """
     shown = "".join(chr(byte) if 32 <= byte < 127 else "\0" for byte in data)
     for inside in (letters, letters[1:-1] if letters[0] + letters[-1] in ("||", "><") else ""):
@@ -299,7 +302,10 @@ def _dumps(text: str, where: str) -> list[bytes] | None:
 
 
 def _is_dump(lines: Sequence[_Line], *, swapped: bool) -> bool:
-    """Whether the lines certainly are a dump: offsets have a colon, letters match the bytes, or a margin stands out."""
+    """Whether the lines certainly are a dump.
+
+    An offset has a colon, letters match the bytes, or all offsets are equally wide, and wider than any group of digits.
+    """
     if any(line.colon or line.has_letters(swapped=swapped) for line in lines):
         return True
     width = len(lines[0].offset)

@@ -82,7 +82,8 @@ FOREIGN: Final = {
 }
 """First bytes of other files, what these files are, and what to do with them.
 
-editcap was tried with files of Network Monitor and snoop; unzip, xz, bzip2 and tar with their own output.
+The advice was tried: editcap with files of Network Monitor and snoop, and unzip, xz, bzip2 and tar with their own
+output.
 """
 _TAR_AT: Final = 257
 _TRACE_HEAD: Final = re.compile(rb".{72}\x02\x00[\x01\x02]\xc0", re.DOTALL)
@@ -218,7 +219,7 @@ def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
 
 
 def _ticks_per_second(order: str, magic: bytes) -> int:
-    """Return the ticks per second of a pcap file with this beginning; 0 if no pcap file has it."""
+    """Return the ticks per second of a pcap file with this beginning; 0 if no pcap file begins like this."""
     return TICKS_PER_SECOND.get(struct.unpack(order + "I", magic)[0], 0) if len(magic) == 4 else 0
 
 

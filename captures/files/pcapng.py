@@ -58,7 +58,7 @@ class PcapngWriter:
         file: stays open, and is flushed by `flush` and at the end of a `with`.
         ticks_per_second: 1,000,000,000 or 1,000,000; times are cut to it.
         comment: a text about the whole capture.
-        interface: the name that Wireshark shows for frames without an interface; or the first interface.
+        interface: the first interface, or the name that Wireshark shows for frames without an interface.
 
     Raises:
         OSError: the file took no more bytes.
@@ -236,7 +236,7 @@ class PcapngReader:
             yield frame
 
     def _known(self, frame: Frame) -> Interface:
-        """Return the interface of a section's first frame, or the earlier section's interface that it continues."""
+        """Return the interface of a section's first frame; if it continues an earlier section's, return that one."""
         interfaces = [source.interface for source in self._sources]
         earlier = self._earlier.get(
             dict(zip(interfaces, _likenesses(interfaces), strict=True))[frame.interface]
@@ -329,7 +329,7 @@ class PcapngReader:
         return Source(interface, Clock(base**exponent, offset_s), snapshot_bytes)
 
     def _packet(self, layout: str, body: bytes) -> Frame:
-        """Read an Enhanced Packet Block, or the obsolete one, which counts drops between interface and time."""
+        """Read an Enhanced Packet Block, or an obsolete one, which has a count of drops between interface and time."""
         interface_id, *_, high, low, size_bytes, wire_bytes = self._fields(layout, body)
         source = self._source_of(interface_id)
         start = struct.calcsize("<" + layout)
@@ -387,7 +387,7 @@ class PcapngReader:
         return self._sources[interface_id]
 
     def _comment_apart(self, body: bytes, start: int) -> tuple[str, Options]:
-        """Return the first comment and the other options."""
+        """Return the first comment, and the options without it."""
         comment = None
         others = []
         for code, value in self._options(body, start):
@@ -424,7 +424,7 @@ def _block(kind: int, body: bytes) -> bytes:
 
 
 def _option(code: int, value: bytes) -> bytes:
-    """Return one option as bytes; nothing for an empty value."""
+    """Return one option as bytes; no bytes for an empty value."""
     if len(value) > 0xFFFF:
         raise UsageError(f"a comment or name of {len(value)} bytes: at most 65535 fit")
     return struct.pack("<HH", code, len(value)) + value + _padding(len(value)) if value else b""

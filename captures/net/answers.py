@@ -48,7 +48,7 @@ class Answers:
                 self._acknowledged.setdefault(place, frame.time_ns)
 
     def ahead_ns(self, other: Answers) -> int:
-        """Return how far another capture's clock is ahead of this one's at least; below 0 if it is behind.
+        """Return how far another capture's clock must be ahead of this one's; below 0 if it must be behind.
 
         It is 0 if the bounds allow that, otherwise halfway between the bounds.
         """

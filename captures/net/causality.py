@@ -4,8 +4,8 @@ TCP's acknowledgment numbers are the clock of a connection: the sender of a segm
 the other side's bytes before K. So its bytes are handed out behind those bytes, whatever the order of frames in a
 capture. The rules of sessions can then judge packets in the order in which they are handed out.
 
-Each side first puts its own bytes in order (direction.py); then they wait in its queue (sender.py). A queue
-advances if its first chunk acknowledges only bytes that have come; if both can, the chunk caught first goes.
+Each side first puts its own bytes in order (direction.py); then they wait in its queue (sender.py). A queue advances if
+its first chunk acknowledges only bytes that have come; if both can, the chunk that was caught first goes first.
 Normally a chunk does not wait, and both queues are empty after each segment. Otherwise there are these cases:
 
 * One queue waits for bytes of the other side that have not come. They are late, or the capture lacks them. Late bytes
@@ -138,7 +138,7 @@ class View:
         return not self._apart and self._count - sender.queue[0].came >= PATIENCE_COUNT
 
     def _is_given_up(self, sender: Sender, opposite: Sender, *, all_of_it: bool) -> bool:
-        """Give up the bytes that a chunk waits for; return whether bytes behind them have come to light."""
+        """Give up the bytes that a chunk waits for; return whether bytes behind them are now in place."""
         first = sender.queue[0]
         assert first.needs is not None
         opposite.give_up_before(first.needs)

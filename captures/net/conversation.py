@@ -72,7 +72,7 @@ class Segments:
         }
 
     def leave(self, sender: Side, flags: int, payload: bytes = b"") -> bytes:
-        """Return one segment from `sender` as a frame. Payload, SYN and FIN advance its numbers."""
+        """Return one segment from `sender` as a frame. Payload, SYN and FIN advance the sender's sequence number."""
         half, other = self._halves[sender], self._halves[sender.other]
         options = b""
         if flags & SYN:

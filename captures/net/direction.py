@@ -1,4 +1,4 @@
-"""One side's segments on their way into the bytes that it sent.  [RFC 9293] 3.4, 3.10.7.4
+"""Turns one side's segments into the bytes that it sent.  [RFC 9293] 3.4, 3.10.7.4
 
 Segments are put in order, and repeated bytes are dropped. Bytes that the capture never saw are left out, and so are
 bytes that it cut from a frame: they will not come, so nothing waits for them. All of this is counted, and so are
@@ -24,7 +24,7 @@ from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 EARLY_LIMIT_BYTES: Final = 1 << 20
 """Early bytes wait for the bytes before them. When this many wait, the earlier bytes are given up."""
 PIECE_LIMIT_COUNT: Final = 1_024
-"""Early pieces that may wait, so that segments of one byte cost no more than others."""
+"""How many early pieces may wait, so that segments of one byte cost no more than others."""
 LATER_COUNT: Final = 64
 """This many later segments may overtake one in a capture. After more, the capture lacks the acknowledged bytes."""
 OPENING_LIMIT_BYTES: Final = 1 << 16
@@ -33,7 +33,7 @@ far behind it."""
 
 
 CONFLICT_LIMIT: Final = 8
-"""Contradictions reported for each stream; all of them are counted."""
+"""How many contradictions are reported for each stream; all of them are counted."""
 
 
 class Ending(Enum):
@@ -95,8 +95,9 @@ class Stream:
     retransmission_count: segments with bytes that had been there before.
         conflict_count: repetitions with a different byte somewhere. The first copy counts. `conflicts` has the first
             CONFLICT_LIMIT of them.
-        early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
-        keep_alive_count: repetitions of the last byte to check that the other side is alive; its value means nothing.
+        early_count: segments that came before earlier bytes of the stream, or whose earlier bytes the capture lacks.
+        keep_alive_count: repetitions of the last byte to check that the other side is alive; the value of this byte
+            means nothing.
     opposite: the stream of the other side; None for a stream by itself.
     """
 
@@ -162,7 +163,7 @@ class InPlace(NamedTuple):
 
 
 class Direction:
-    """One side's segments on their way into a stream.
+    """Turns one side's segments into a stream.
 
     Positions count the bytes of the stream from its initial sequence number, and do not wrap.
     """
@@ -295,7 +296,7 @@ class Direction:
                 stream.came_bytes = came_bytes
 
     def _behind(self, number: int | None) -> int | None:
-        """Return how far a sequence number is behind the bytes read so far; None if it is not of this connection."""
+        """Return how far a sequence number is behind the bytes read so far; None if it is another connection's."""
         if number is None or self._next is None:
             return None
         distance = self._distance(number)

@@ -9,9 +9,9 @@ from mqproto.wire import PacketBuffer
 from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_header
 
 HEAD_BYTES: Final = 16
-"""The part that framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
+"""The size of the part that framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
 TRIES_COUNT: Final = 16
-"""Heads tried in a chunk to find one that others follow, besides those in the longest possible chain."""
+"""How many heads are tried in a chunk to find one that others follow, besides those in the longest possible chain."""
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
 _SIGNATURE_AT: Final = base_header.offset_of("signature")
@@ -21,7 +21,7 @@ def chain_in(data: bytes) -> int | None:
     """Return the offset of the first packet that others follow to the end of the data; None if there is none.
 
     At least two heads are needed, the second where the first one places it. A payload may contain such a chain, but
-    only if it was made so to its last byte; and it is searched only if the head of its own packet was lost.
+    only if somebody made it so, to its last byte. And it is searched only if the head of its own packet was lost.
     """
     left = TRIES_COUNT + len(data) // SMALLEST_INTERNAL_PACKET
     at = _SIGNATURE_AT
@@ -45,7 +45,7 @@ def chain_in(data: bytes) -> int | None:
 
 
 def head_in(data: bytes) -> tuple[int | None, int]:
-    """Return offset and size of the last packet, if the data end in it or in the next head; None if there is none.
+    """Return the offset and size of the last packet, if the data end in it or in the next head; otherwise None.
 
     At most TRIES_COUNT heads are tried.
     """

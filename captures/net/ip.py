@@ -22,13 +22,13 @@ MAX_EXTENSIONS: Final = 16
 
 DAMAGED_IP: Final = "damaged IP, which is not read"
 FRAGMENT_OF_IP: Final = "fragments of IP"
-"""The text that is returned instead of a datagram."""
+"""The text that is returned instead of a datagram while fragments are missing."""
 
 MAX_PACKET_BYTES: Final = 65_535
 MAX_FRAGMENT_COUNT: Final = 256
 """A packet is never cut into more fragments in good faith; each is compared with the others."""
 MAX_PARTIAL_COUNT: Final = 256
-"""Packets that may wait for fragments; beyond this, the oldest is given up."""
+"""How many packets may wait for fragments; beyond this, the oldest is given up."""
 
 
 Key = tuple[bytes, bytes, int, int, str]
@@ -68,7 +68,7 @@ class Fragment(NamedTuple):
 
 @dataclass(slots=True)
 class _Partial:
-    """A packet whose fragments have come in part."""
+    """A packet of which only some fragments have come."""
 
     pieces: dict[int, bytes] = field(default_factory=dict)
     whole_bytes: int | None = None
@@ -76,7 +76,7 @@ class _Partial:
 
 
 class IpReader:
-    """Takes IP packets, returns their contents; fragments wait for one another.
+    """Takes IP packets, and returns their contents; fragments wait for one another.
 
     Attributes:
         given_up_count: packets that were never whole, or whose fragments contradicted one another.
@@ -88,11 +88,11 @@ class IpReader:
 
     @property
     def waiting_count(self) -> int:
-        """Packets whose fragments have come in part."""
+        """The number of packets of which only some fragments have come."""
         return len(self._partial)
 
     def read(self, frame: bytes, start: int, missing_bytes: int = 0, zone: str = "") -> Datagram | str:
-        """Return the datagram that begins at `start`; a text saying why not if it is damaged, or not whole yet.
+        """Return the datagram that begins at `start`; if it is damaged or not whole yet, a text with the reason.
 
         Args:
             missing_bytes: how many bytes at the end of the frame the capture left out.

@@ -23,7 +23,7 @@ from mqproto.captures.files.series import order_in_series, series_name
 from mqproto.captures.net.answers import Answers
 
 LOOK_COUNT: Final = 8_192
-"""Frames of each capture that are compared with the first capture's."""
+"""How many frames of each capture are compared with the first capture's."""
 
 
 def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, Iterator[Frame]]]:

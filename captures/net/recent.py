@@ -1,4 +1,4 @@
-"""The latest bytes of a stream, to compare repetitions; the latest frames of a capture, to find damage.
+"""Keeps the latest bytes of a stream to compare repetitions, and the latest frames of a capture to find damage.
 
 TCP resends segments that arrived damaged, and a capture has both copies. Bytes once read cannot be taken back. So
 frames wait for some later frames before they are read, and a damaged copy of an intact frame is passed over, as its
@@ -22,24 +22,24 @@ from mqproto.captures.net.tcp import Endpoint, Segment
 JUMP_LIMIT_BYTES: Final = 1 << 28
 """A segment this far from the next expected byte belongs to another connection: no window is that wide."""
 COMPARED_BYTES: Final = 1 << 16
-"""Bytes already read that are kept."""
+"""How many of the bytes already read are kept."""
 COMPARED_COUNT: Final = 1_024
-"""Pieces already read that are kept."""
+"""How many of the pieces already read are kept."""
 PIECE_COST_BYTES: Final = 200
 """The cost of keeping a piece, besides its bytes."""
 AHEAD_COUNT: Final = 32
 """A second copy may come this many frames later."""
 
 KEPT_COUNT: Final = 128
-"""Frames kept, to be checked before a fault is reported."""
+"""How many frames are kept, to be checked before a fault is reported."""
 LONGEST_BYTES: Final = 9_216
 """Longer frames never crossed a wire: a network card has joined them, and their checksums say nothing."""
 NEAR_COUNT: Final = 8
 """A fault rests on this many packets of a connection, up to the packet that shows it; their frames are checked."""
 SAMPLE_COUNT: Final = 16
-"""Frames of one sender whose checksums are checked."""
+"""How many frames of one sender have their checksums checked."""
 WAYS_LIMIT: Final = 1 << 16
-"""Directions of connections whose progress is remembered."""
+"""How many directions of connections have their progress remembered."""
 
 Caught = tuple[Frame, Segment]
 
@@ -58,7 +58,7 @@ class Contradiction(NamedTuple):
 
     @classmethod
     def between(cls, first: Frame, second: Frame) -> Contradiction:
-        """Return the contradiction of two frames."""
+        """Return the contradiction between two frames."""
         fits, other_fits = sum_of(first), sum_of(second)
         damaged = first.number if other_fits and fits is False else 0
         return cls(first.number, second.number, second.number if fits and other_fits is False else damaged)
@@ -240,6 +240,6 @@ def _is_offloaded(host: str, frame: Frame, before: Sequence[Frame]) -> bool:
 def signed(difference: int) -> int:
     """Return the difference of two sequence numbers.
 
-    Half of all 32-bit numbers lie before a given number, the rest from it on.  [RFC 9293] 3.4
+    Half of all 32-bit numbers come before a given number; the rest are that number and those after it.  [RFC 9293] 3.4
     """
     return (difference + 2**31) % 2**32 - 2**31

@@ -25,7 +25,7 @@ class Waiting(NamedTuple):
     """A chunk in its place, and the bytes that it waits for.
 
     start, needs: as in mqproto.captures.net.direction.InPlace.
-    came, other_came: how many segments of both sides, and of the other side, had come with it.
+    came, other_came: how many segments of both sides, and of the other side, had come by then.
     """
 
     start: int
@@ -132,7 +132,7 @@ class Sender(Direction):
         self.stream.ending = ending
 
     def hear(self, base: int | None, acknowledged: int | None) -> None:
-        """Add the bytes that the other side has acknowledged at once.
+        """Note, in one call, how far the other side has acknowledged our bytes.
 
         Args:
         base: the first acknowledged number, if it came before our first segment.
@@ -141,7 +141,7 @@ class Sender(Direction):
         self._base, self._acknowledged = base, acknowledged
 
     def goes_on(self, sequence_number: int | None) -> bool:
-        """Whether payload with this sequence number continues exactly; for None, whether the next number is known.
+        """Whether payload with this sequence number is exactly the next; for None, whether the next number is known.
 
         The caller makes sure that nothing is waiting.
         """

@@ -20,9 +20,12 @@ from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
 HELD_LIMIT_BYTES: Final = 64 << 20
-"""Bytes that all connections together may hold; beyond this, the longest silent connection gives up its part."""
+"""The bytes that all connections together may hold.
+
+Beyond this, the connection that is silent longest gives up its part.
+"""
 CONNECTION_LIMIT: Final = 16_384
-"""Connections followed at a time; beyond this, the longest silent connection is given up."""
+"""How many connections are followed at a time. Beyond this, the connection that is silent longest is given up."""
 
 
 Ends = tuple[Endpoint, Endpoint]
@@ -34,9 +37,10 @@ def ends_of(one: Endpoint, other: Endpoint) -> Ends:
 
 
 def beginning_in(caught: Sequence[Caught]) -> int:
-    """Return the place of the segment with which the first one's side begins: 0, or a later one that it overtook.
+    """Return the index of the segment with which the side of the first one begins: 0, or a later one that it overtook.
 
-    Such a segment is its SYN, a bare acknowledgment, or the bytes right before. Others may be retransmissions.
+    Such a later segment is the side's SYN, a bare acknowledgment, or the bytes right before. Others may be
+    retransmissions.
     """
     frame, first = caught[0]
     earlier: list[tuple[int, int, Segment]] = []
@@ -144,7 +148,7 @@ class Connection:
         apart: whether two interfaces may have caught one direction each.
 
     Attributes:
-        waiting: in part of a capture, its segments that may have overtaken others, from the first such one on.
+        waiting: in a part of a capture, the segments from the first one that may have overtaken others.
     """
 
     def __init__(
@@ -214,7 +218,7 @@ class Connection:
         return [arrival for view in self._views.values() for arrival in view.let_go()]
 
     def forget(self, before: int) -> None:
-        """Return one interface's view of the connection; a new one if the interface saw nothing so far."""
+        """Compare repetitions only with frames from this number on."""
         for sender in self._senders:
             sender.forget(before)
 

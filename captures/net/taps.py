@@ -24,15 +24,15 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 
 FRAME_LIMIT: Final = 4_096
-"""Frames that are looked at; if they do not show a TAP, the capture has none."""
+"""How many frames are looked at; if they do not show a TAP, the capture has none."""
 SEEN_COUNT: Final = 64
-"""Segments that must follow the first one that looks like a TAP; none may contradict it."""
+"""How many segments must follow the first one that looks like a TAP; none may contradict it."""
 ALONE_COUNT: Final = 256
 """After this many frames from a single interface, a second interface is not looked for."""
 TURNS_COUNT: Final = 8
-"""Times that bytes at one interface of a bond must continue at the other, unless the capture ends."""
+"""How often bytes at one interface of a bond must continue at the other, unless the capture ends."""
 BOTH_SHARE: Final = 8
-"""Less than one segment in this many may have been seen at both interfaces: resent ones may take the other."""
+"""Less than one segment in this many may have been seen at both interfaces: resent segments may take the other one."""
 
 
 class Half(NamedTuple):
@@ -154,7 +154,7 @@ class _Turns:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is decided for any two interfaces that they take turns, or do not."""
+        """Whether it is decided, for at least two interfaces, that they take turns or do not."""
         return any(self._both[pair] >= TURNS_COUNT or self._is_bond(pair) for pair in self._pairs())
 
     def is_alone(self, count: int) -> bool:

@@ -1,7 +1,7 @@
 """Finds the content of a frame inside all its tunnels, by one table of encapsulations.
 
 Port mirrors of switches and clouds, lines of providers and networks of containers wrap what they carry. Each line of
-LAYERS says what is behind one kind of header. Plain frames with TCP never consult it.
+LAYERS says what is behind one kind of header. Plain frames with TCP never need it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from mqproto.captures.net.tcp import PROTOCOL_TCP
 from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 
 MAX_LAYERS: Final = 16
-"""Headers that are followed: a mirror of a tenant's tunnel has 8, and 11 behind MPLS and PPPoE."""
+"""How many headers are followed: a mirror of a tenant's tunnel has 8, and 11 behind MPLS and PPPoE."""
 MAX_PARTS: Final = 32
-"""Labels, extensions or tags that one header may have."""
+"""How many labels, extensions or tags one header may have."""
 
 NOT_READ: Final = ", which is not read"
 """The end of a frame's name, if the frame may contain MSMQ that is not read."""
@@ -115,7 +115,7 @@ def name_of(kind: Kind, number: int) -> str:
 
 
 def _ip(data: bytes, at: int, zone: str = "") -> Layer:
-    """Return IP of either version; its first bits tell which."""
+    """Return a layer of IP of either version; its first bits tell which."""
     return Layer(Kind.TYPE, IPV4, at, zone)
 
 
@@ -153,7 +153,7 @@ def _pppoe(data: bytes, at: int) -> Layer:
 
 
 def _mpls(data: bytes, at: int) -> Layer:
-    """Skip labels; the first bits then tell IP or Ethernet, maybe with a control word.  [RFC 3032], [RFC 4385]"""
+    """Skip labels. The next bits tell IP from Ethernet, perhaps with a control word.  [RFC 3032], [RFC 4385]"""
     for _ in range(MAX_PARTS):
         is_last = data[at + 2] & 1
         at += 4

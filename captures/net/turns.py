@@ -9,9 +9,9 @@ from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 TURNS_LIMIT: Final = 100_000
-"""Turns that are kept; a capture may begin and end any number of connections."""
+"""How many turns are kept; a capture may begin and end any number of connections."""
 FOLLOWED_LIMIT: Final = 16_384
-"""Connections at a time whose turns are remembered."""
+"""How many connections at a time have their turns remembered."""
 
 
 class Turned(Enum):

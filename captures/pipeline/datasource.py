@@ -17,8 +17,8 @@ Spark does not tell a Python source which columns a query uses: with .schema("fi
 are read. By default, all columns are read except the bytes of segments, which cost most.
 
 Segments are read by many tasks. When the query is planned, one process finds and proves where a capture's records
-begin: about half a second for each million frames. It fetches each object once, and the tasks fetch it again.
-A packet that IP cut into fragments is put together if all of them are in one range.
+begin, which takes about half a second for each million frames. It fetches each object once, and the tasks fetch it
+again. A packet that IP cut into fragments is put together if all of them are in one range.
 
 A stream reports each file when it is complete, from folders of this machine; see
 mqproto.captures.pipeline.source.arrivals. Its options:
@@ -65,7 +65,7 @@ from mqproto.captures.pipeline.source.segments import Segments, segments
 from mqproto.captures.pipeline.source.storage import absolute, is_remote
 
 BATCH_ROWS: Final = 32_768
-"""Each batch goes to the JVM in one piece."""
+"""The most rows of a batch, which goes to the JVM in one piece."""
 
 SEGMENTS: Final = pa.schema(
     [
@@ -119,7 +119,7 @@ DEAR: Final = "payload"
 """The column that is returned only on request."""
 MODES: Final = ("FAILFAST", "PERMISSIVE")
 TOLD: Final = "told"
-"""A stream's offset: the contents of all reported files that still exist."""
+"""The key in a stream's offset, for the contents of all reported files that still exist."""
 
 
 class CaptureSource(DataSource):
@@ -182,7 +182,7 @@ class _Options:
         """Return the captures at these paths.
 
         Raises:
-            UsageError: a file cannot be read, and the mode is FAILFAST; or no file can.
+            UsageError: a file cannot be read, and the mode is FAILFAST; or no file can be read.
         """
         found = inventory(paths)
         if self.fails or not found.series:
@@ -237,7 +237,7 @@ class _Reader(DataSourceReader):
 
 
 class _SegmentReader(_Reader):
-    """Each part is a range of a file, or all of a packed file."""
+    """Reads segments: each part is a range of a file, or all of a packed file."""
 
     def parts(self, paths: Sequence[str]) -> list[InputPartition]:
         damages: list[CaptureError] = []
@@ -293,7 +293,7 @@ def _segment_batches(
 
 
 class _FileReader(_Reader):
-    """Each part holds rows that exist already, because files are examined when they are found."""
+    """Reads files: each part holds rows that exist already, because files are examined when they are found."""
 
     def parts(self, paths: Sequence[str]) -> list[InputPartition]:
         found = inventory(paths)

@@ -90,7 +90,7 @@ def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) ->
 
 
 def _translated(frame: Frame, place: Placed, port: int, is_answer: bool) -> Frame:
-    """Return a frame with the client replaced by the host."""
+    """Return a frame in which the host's address and port replace the client's."""
     data = bytearray(frame.data)
     at, port_at = (place.ip + 16, place.tcp + 2) if is_answer else (place.ip + 12, place.tcp)
     data[at : at + 4] = TRANSLATOR
@@ -118,7 +118,7 @@ def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = Fals
 def skewed(
     frames: Iterable[Frame], offset_ns: int, drift_ppm: float = 0, interfaces: Collection[int] | None = None
 ) -> Iterator[Frame]:
-    """Return a frame in which the host's address and port replace the client's."""
+    """Let the clocks of some interfaces, or of all, be wrong: ahead by an offset, and gaining more with time."""
     first_ns: int | None = None
     for frame in frames:
         if interfaces is not None and frame.interface.number not in interfaces:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair, Opening, Proof, PublicKey
 
 LIMIT_BYTES: Final = 2**20
-"""The most bytes that are read of a file: enough for a bundle of about a hundred certificates."""
+"""The most bytes that are read from a file: enough for a bundle of about a hundred certificates."""
 LONGEST_NAME: Final = 200
 KINDS: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
 """The names of the kinds of signatures."""
@@ -36,7 +36,8 @@ class Evidence(NamedTuple):
     """What keys prove about one message; None for what is unknown or absent.
 
     verified: whether its signature holds by the certificate that it carries, or by a key at hand.
-    signer: the name in the certificate that proves it, if that or its issuer's is at hand; or the file of the key.
+    signer: the name in the certificate that proves the signature, if that certificate or its issuer's is at hand;
+        otherwise the file of the key that proves it.
     signature, decryption: the result in words, with the reason if something is unknown.
     plain: its decrypted body, if it was encrypted.
     """
@@ -146,7 +147,7 @@ class KeyRing:
         return True, signer, f"holds, {KINDS[proof.kind]}, by {words}{late}"
 
     def _by(self, proof: Proof) -> tuple[str | None, str]:
-        """Return the signer, as far as the keys at hand show it, and the signer in words."""
+        """Return the signer, as far as the keys at hand prove it, and words that name the signer."""
         if proof.certificate is not None:
             signer, aside = self._holder(proof.certificate)
             return signer, f"{_name(proof.certificate.subject)}{aside}"
@@ -206,7 +207,10 @@ def read_keys(paths: tuple[str, ...]) -> KeyRing:
 
 
 def _take_of_folder(file: Path, found: Found) -> bool:
-    """Whether a file has keys or certificates. Others are passed over, unless they have an unusable private key."""
+    """Take a file's keys and certificates; return whether it has any.
+
+    An error about a file without any is raised only if it seems to hold a private key.
+    """
     try:
         _take(file, found)
     except UsageError:

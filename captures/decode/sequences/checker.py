@@ -21,7 +21,7 @@ from mqproto.captures.decode.ways import SECOND_NS, Ways
 from mqproto.wire import NULL_GUID, Guid, TxSequenceId
 
 SEQUENCE_LIMIT: Final = 4_096
-"""The most sequences that are remembered; the sequence that was silent longest is forgotten first."""
+"""The most sequences that are remembered. The one that has been silent longest is forgotten first."""
 NUMBER_LIMIT: Final = 65_536
 """The most messages, over all sequences, whose packets are remembered until they are acknowledged."""
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
@@ -33,7 +33,7 @@ class SequenceView:
 
     sequence: None if it cannot be identified. The capture may have no message of it, or none yet.
     is_new: whether it is a message whose number had not been seen before.
-    opened: the gap that it reveals. filled: the gaps that it completes.
+    opened: the gap that it reveals. filled: the gaps that it closes.
     counts: whether it is a valid positive FinalAck, or a valid OrderAck that was the newest when it was first seen.
         Either confirms that all messages up to its number have arrived.
     ended: the packets of the messages that an acknowledgment is about; for an OrderAck, those that it newly covers.
@@ -99,7 +99,7 @@ class SequenceChecker:
         """Take many messages at once, if none of them would cause a finding.
 
         Returns:
-            their sequence; None if the caller must take them one by one: then nothing has been done.
+            their sequence; None if nothing has been done, and the caller must take them one by one.
         """
         identifier = messages.identifier
         key = (messages.source, identifier.time_stamp, identifier.ordinal)
@@ -168,7 +168,7 @@ class SequenceChecker:
         return view
 
     def take_final_ack(self, ack: Acknowledgment, about: MessageKey) -> SequenceView:
-        """Take a FinalAck that crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1
+        """Take a FinalAck that crosses a hop: it names a message, and its number in the sequence.  [MS-MQQB] 2.2.5.1
 
         A positive FinalAck also covers all earlier messages, as an OrderAck would, because messages are received in
         order. A negative one is about its own message alone.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
@@ -253,13 +253,13 @@ class SequenceChecker:
             self._counts(sequence, ack)
 
     def _hear(self, sequence: Sequence, ack: Acknowledgment, code: str, section: str) -> None:
-        """Take an acknowledgment for a sequence of which the capture has shown no message so far."""
+        """Take an acknowledgment for a sequence whose messages the capture has not shown so far."""
         if ack.key[0] == ack.hop[0]:
             text = f"it is of sequence {shown(ack.identifier)}, of which the capture has no message"
             sequence.unknown.setdefault(code, Finding(NOTE, code, ack.number, text, section))
 
     def _counts(self, sequence: Sequence, ack: Acknowledgment) -> bool:
-        """Whether an OrderAck is valid and newer than those before it; if so, it is the newest from now on."""
+        """Whether an OrderAck is valid and newer than those before it; if so, remember it as the newest."""
         if sequence.is_from_elsewhere(ack):
             suspect_elsewhere(sequence, ack)
             return False
@@ -281,9 +281,10 @@ class SequenceChecker:
 
 
 def _origin(ack: Acknowledgment) -> Guid | None:
-    """Return the queue manager that numbered the messages of an OrderAck: the one that it is sent to.
+    """Return the queue manager that numbered the messages of an OrderAck: the one that the OrderAck is sent to.
 
-    A direct format name does not identify it, but goes straight to the host: then the end of the hop, if known.
+    A direct format name does not identify that queue manager. But it leads straight to the host, so the queue manager
+    at the end of the hop is returned, if it is known.
     """
     if ack.towards != NULL_GUID:
         return ack.towards
@@ -292,7 +293,7 @@ def _origin(ack: Acknowledgment) -> Guid | None:
 
 
 def _packets_between(sequence: Sequence, through: int) -> Acknowledged | None:
-    """Return the packets of the numbers after the last OrderAck, up to `through`, as far as they are remembered."""
+    """Return the packets whose numbers follow the last OrderAck, up to `through`, as far as they are remembered."""
     known, above = sequence.packets, sequence.order_acked
     if through - above > len(known):
         found = sorted(number for number in known if above < number <= through)

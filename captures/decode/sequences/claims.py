@@ -1,10 +1,10 @@
-"""Judges whether an acknowledgment can be right: its sender may lack these messages, or may have acknowledged more
+"""Judges whether an acknowledgment can be right. Its sender may not have the messages, or may have acknowledged more
 before.
 
 An OrderAck for a message that its sender cannot have received is a breach. It is reported only if the message was
-written after the capture began, did not arrive visibly, and cannot have crossed in a gap of the capture. It is a fault
-only if the capture also shows that the message stopped before the sender, or that its source did not send it by the
-only way there is.  [MS-MQQB] 3.1.1.6.2
+written after the capture began, did not arrive visibly, and cannot have crossed in a gap of the capture. It is a
+fault only if the capture also shows that the message stopped before it reached the sender, or that its source did not
+send it along the only way to the sender.  [MS-MQQB] 3.1.1.6.2
 
 Packets that explain part of a claim may come behind it, because the reader waited for missing bytes. The rest of the
 claim is still judged, but becomes a note.
@@ -52,14 +52,20 @@ def claim_of(
 
 
 def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
-    """Judge a claim at the end of the capture: a fault if one of its numbers proves it, else perhaps a note."""
+    """Judge a claim at the end of the capture.
+
+    It is a fault if one of its numbers proves that, otherwise perhaps a note.
+    """
     claim = (claim if claim.missing else claim_of(sequence, claim.ack, message_id=claim.message_id)) or claim
     found = [each for missing in sorted(claim.missing) if (each := _judged(sequence, claim, missing, ways))]
     return next((each for each in found if each.severity is FAULT), found[0] if found else None)
 
 
 def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Finding | None:
-    """Judge a claim by one missing number, which may have come unseen, from its source or from others that had it."""
+    """Judge a claim by one missing number.
+
+    Its message may have come unseen, from its source or from others that had it.
+    """
     ack, number, origin = claim.ack, claim.ack.sequence_number, sequence.origin
     acker: NodeKey = ack.key[0]
     sent_s = [
@@ -95,7 +101,7 @@ def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Findi
 
 
 def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, ways: Ways) -> int:
-    """Bytes that the capture must lack if a number came in a span: all lower ones had come by then.  3.1.5.8.6"""
+    """The bytes that the capture must lack if a number came in a span: all lower ones had come by then.  3.1.5.8.6"""
     into = (progress.marks for (_, to), progress in sequence.hops.items() if to == acker)
     behind = {
         each.number
@@ -106,9 +112,9 @@ def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, w
 
 
 def _lacks_between(sequence: Sequence, first: int, last: int) -> bool:
-    """Whether one of these messages left a queue manager without being seen to reach it: the capture lacks something.
+    """Whether one of these messages left a queue manager that it was not seen to reach: the capture lacks something.
 
-    The time need not be known: if a file of a series is missing, whole connections are missing with it.
+    Its time does not matter: if a file of a series is missing, whole connections are missing with it.
     """
     for (_, to), progress in sequence.hops.items():
         onward = (each.covered for (frm, _), each in sequence.hops.items() if frm == to)
@@ -132,7 +138,7 @@ def suspect_elsewhere(sequence: Sequence, ack: Acknowledgment) -> None:
 
 
 def compare(sequence: Sequence, ack: Acknowledgment) -> None:
-    """Check if the sender of an OrderAck acknowledged more before, or less later.  [MS-MQQB] 3.1.1.6.2
+    """Check if the sender of an OrderAck acknowledged more before, or acknowledges less later.  [MS-MQQB] 3.1.1.6.2
 
     OrderAcks are compared in the order in which they were made, by MessageID, whatever their order in the capture.
     """
@@ -155,7 +161,7 @@ def compare(sequence: Sequence, ack: Acknowledgment) -> None:
 
 
 def is_newer(one: int, other: int) -> bool:
-    """Whether one MessageID was assigned after the other; they have 32 bits, and wrap."""
+    """Whether one MessageID was assigned after the other. They have 32 bits, and wrap."""
     return 0 < (one - other) & 0xFFFFFFFF < _HALF
 
 

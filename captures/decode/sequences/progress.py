@@ -44,7 +44,7 @@ class HopProgress:
 
     base: the numbers up to this one crossed before the capture began.
     covered: numbers that crossed, and numbers that PreviousTxSequenceNumber shows to be unused.
-    passed: those unused numbers that were missing when they were shown to be unused.
+    passed: the unused numbers that counted as missing until they were shown to be unused.
     marks: the latest packets whose number was the highest so far, as far as they are known.
     """
 
@@ -118,7 +118,7 @@ class HopProgress:
 
 
 def shown(identifier: TxSequenceId) -> str:
-    """Return a TxSequenceID in a form that tells it from others: time stamp, colon, ordinal."""
+    """Return a TxSequenceID as text that distinguishes it from others: time stamp, colon, ordinal."""
     return f"{identifier.time_stamp}:{identifier.ordinal}"
 
 

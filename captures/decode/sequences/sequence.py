@@ -18,7 +18,7 @@ HOP_LIMIT: Final = 64
 CLAIM_LIMIT: Final = 100
 """The most apparently wrong acknowledgments of one sequence that are remembered."""
 SAID_LIMIT: Final = 16
-"""The most OrderAcks of one sequence that are compared with each other; the latest are."""
+"""The most OrderAcks of one sequence that are compared with each other. Only the latest are compared."""
 PASSED_LIMIT: Final = 256
 """The most messages of one sequence that are remembered because they skipped lower numbers."""
 WRITTEN_LIMIT: Final = 64
@@ -32,11 +32,11 @@ SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
 class Claim:
     """An OrderAck or a FinalAck for messages that, as far as the capture shows, had not reached its sender.
 
-    missing: the lowest number that had not arrived, and the lowest above earlier OrderAcks, each with the other queue
-        managers that it had reached by then. Empty if the capture had shown no hop to the sender yet: then the hops
-        known at the end decide.
+    missing: the lowest number that had not arrived, and the lowest one that earlier OrderAcks do not cover, each with
+        the other queue managers that it had reached by then. Empty if the capture had not shown a hop to the sender
+        yet; then the hops that are known at the end decide.
     message_id: the message that a FinalAck names.
-    is_behind: whether messages that crossed before it are behind it in the capture, so that it is unknown which queue
+    is_behind: whether messages that crossed before it come after it in the capture, so that it is unknown which queue
         managers the missing numbers had reached by then.
     """
 
@@ -64,9 +64,9 @@ class Sequence:
 
     towards: QueueManagerAddress and the destination queue; None as long as only acknowledgments have been seen. A
         sequence whose identifier is used for two queues is no longer judged.
-    unknown: by code, the findings for the case that the capture has no message of it.
+    unknown: by code, the findings to report if the capture turns out to have no message of it.
     early: the last OrderAcks that the capture has before its first message.
-    order_acked, order_ack_packet, order_ack_key, order_ack_ended: from the newest OrderAck that counts.
+    order_acked, order_ack_packet, order_ack_key, order_ack_ended: values of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
     passed: for the number of each message that skipped others, the lowest number that it names as its predecessor.
     written: pairs of SentTime and number: all messages from this number on were written then or later.
@@ -149,10 +149,10 @@ class Sequence:
             self.written.append((sent_s, number))
 
     def explain(self, message: NumberedMessage) -> None:
-        """Take a message that crosses a hop: numbers that seemed missing may have been only late.
+        """Take a message that crosses a hop. Numbers that seemed to be missing may only have been late.
 
-        On the acknowledgment's connection, a message behind it was sent after it, unless the acknowledgment is ahead.
-        One capture point shows the order of two connections within a moment; two capture points do not show it. If the
+        On its own connection, an acknowledgment was sent before the messages behind it, unless it is ahead. One capture
+        point shows the order of events on two connections, except within a moment; two capture points do not. If the
         number was only late, the next number counts as missing.
         """
         kept = []
@@ -176,7 +176,7 @@ class Sequence:
         self.claims = kept
 
     def _miss(self, claim: Claim, above: int) -> None:
-        """Find the next missing number of a claim: its sender has received everything up to `above`."""
+        """Find the next missing number of a claim whose sender has received everything up to `above`."""
         ack = claim.ack
         into = (progress.covered for (_, to), progress in self.hops.items() if to == ack.key[0])
         number = first_missing(into, above, ack.sequence_number)

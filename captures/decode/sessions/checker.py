@@ -1,9 +1,10 @@
 """Checks sessions: handshake, counts, windows, acknowledgments.  [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
 
-A capture may lack packets that the two ends received. So each rule states what it needs from the capture, and is
-silent without that; a fault is a fault in any traffic that fits the capture. Packets of a connection come in causal
-order: each comes before those whose senders may have known it. A packet for which this is not certain is `ahead`: the
-other end may have sent more by then than the capture shows before it. Its sender's own earlier packets still count.
+A capture may lack packets that the two ends received. So each rule states what it needs from the capture, and reports
+nothing without that. A fault is a fault in all traffic that would fit the capture. Packets of a connection come in
+causal order. Each comes before those whose senders may have known it. A packet for which this is not certain is
+`ahead`: the other end may have sent more by then than the capture shows before it. Its sender's own earlier packets
+still count.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class SessionView:
     learnt: messages of its end that earlier SessionHeaders turn out to have acknowledged.
     answered: all messages about whose acknowledgment more is known now.
     hidden_bytes: how many bytes the capture lacks right before it; 0 if no message fits into them.
-    is_counted: whether its SessionHeader shows that the capture has all its end's recoverable messages since the last.
+    is_counted: whether its SessionHeader shows that the capture has all recoverable messages of its end since the last
+        SessionHeader.
     """
 
     connection: Connection
@@ -153,7 +155,7 @@ class SessionChecker:
         half.end = facts.position + facts.size_bytes
 
     def _say_port(self, facts: SessionFacts, view: SessionView) -> None:
-        """Add a note if a connection's caller, and so the identity of its ends, is known only by a port."""
+        """Add a note if only a port shows which end called, and so which end is which queue manager."""
         view.connection.by_port = False
         if isinstance(view.half.key, str) or isinstance(view.other.key, str):
             called = view.connection.server.endpoint
@@ -169,7 +171,7 @@ class SessionChecker:
     # The handshake
 
     def _take_connection(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
-        """Take an EstablishConnection packet, a request or an answer.  3.1.5.3
+        """Take an EstablishConnection packet: a request or an answer.  3.1.5.3
 
         These packets alone identify the two ends, whatever the state of their session.
         """
@@ -218,7 +220,7 @@ class SessionChecker:
             view.findings.append(Finding(FAULT, "wrong-answer", number, text, "[MS-MQQB] 3.1.5.3.1", others))
 
     def _take_parameters(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
-        """Take a ConnectionParameters packet, a proposal or an answer.  3.1.5.4"""
+        """Take a ConnectionParameters packet: a proposal or an answer.  3.1.5.4"""
         connection, half, stage = view.connection, view.half, view.connection.stage
         half.window = max(half.window, facts.window, 1)
         half.offered = True
@@ -274,8 +276,8 @@ class SessionChecker:
         """Whether a packet may come here, as far as the capture shows; otherwise its receiver closes the session.
 
         Needs, for a fault: either the same end's packet right before it, with nothing missing between them, if it may
-        never follow that packet; or everything that both ends have sent from the beginning, and that it is not `ahead`,
-        so no unseen answer can have allowed it. The beginning of an end without packets is unknown.
+        never follow that packet. Or everything that both ends have sent from the beginning, if the packet is not
+        `ahead`, so no unseen answer can have allowed it. The beginning of an end without packets is unknown.
 
         Args:
             before: the packet of the same end right before it.
@@ -300,8 +302,8 @@ class SessionChecker:
     def _count(self, facts: SessionFacts, recoverable: bool, view: SessionView) -> None:
         """Number a UserMessage, and check that it stays within the window.  3.1.1.3.1
 
-        Needs: the least number of messages before it, their last acknowledgment with nothing missing from the other end
-        since, and both ConnectionParameters: no later window is larger than theirs.
+        Needs: the least number of messages before it; their last acknowledgment, with nothing missing from the other
+        end since; and both ConnectionParameters, as no later window is larger than theirs.
         """
         half, other = view.half, view.other
         view.sent = half.count(facts.number, recoverable=recoverable)
@@ -351,11 +353,11 @@ class SessionChecker:
         view.answered += view.learnt
 
     def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
-        """Check AckSequenceNumber, which must not go backwards, nor beyond the messages that were sent.  3.1.5.5.1
+        """Check AckSequenceNumber: it must not go backwards, or beyond the messages that were sent.  3.1.5.5.1
 
-        Needs, to find it going backwards: an earlier one from the same end, and at least one end with nothing missing
-        since; otherwise it may be another session. Needs, to find it beyond: the most messages that the other end can
-        have sent, and that the packet is not `ahead`.
+        To find that it goes backwards, this needs an earlier one from the same end, and an end with nothing missing
+        since; otherwise it may be another session. To find that it goes beyond, this needs the most messages that the
+        other end can have sent, and a packet that is not `ahead`.
         """
         number, acknowledged, other = facts.number, header.ack_sequence_number, view.other
         before, is_near = other.acknowledged, self._is_near(view)
@@ -380,7 +382,7 @@ class SessionChecker:
         return True
 
     def _is_near(self, view: SessionView) -> bool:
-        """Whether few enough messages wait for an acknowledgment that 16 bits show which of two counts is higher.
+        """Whether so few messages wait for an acknowledgment that 16 bits show which of two counts is higher.
 
         A window of 1 proves nothing, because both ends use it to announce a paused queue.  3.1.7.13
         """
@@ -392,8 +394,8 @@ class SessionChecker:
     def _take_saved(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
         """Check RecoverableMsgAckFlags: only messages that were sent can be saved.  3.1.5.5.3
 
-        Needs, to find it beyond: the most recoverable messages that the other end can have sent, and that the packet is
-        not `ahead`.
+        To find that it goes beyond, this needs the most recoverable messages that the other end can have sent, and a
+        packet that is not `ahead`.
         """
         base, flags, other = (
             header.recoverable_msg_ack_seq_number,
@@ -417,5 +419,5 @@ def _shown(least: int | None, most: int) -> str:
 
 
 def _last(least: int, most: int) -> str:
-    """Return the number of the last message that was sent in words; it may be known only within limits."""
+    """Return, in words, the number of the last message that was sent; it may be known only within limits."""
     return f"the last one sent was {most:,}" + ("" if least == most else " at most")

@@ -81,8 +81,8 @@ class Connection:
 class Addresses:
     """Which queue manager is at which address, according to handshakes.
 
-    If an address has shown only one GUID, its other connections are attributed to the same queue manager. So a capture
-    that begins in the middle joins up with its later part.
+    If an address has shown only one GUID, its other connections are attributed to the same queue manager. So packets
+    before the first captured handshake get the same identity as those after it.
 
     The queue manager at an address may change, or move to another address. If the first one returns, two queue managers
     claim one address, or one identity, at the same time.
@@ -151,7 +151,7 @@ class Addresses:
 
 
 class Origins:
-    """The queue managers at addresses without a known handshake: the source of messages on their first hop from there.
+    """The queue managers at addresses without a known handshake: each is the source of messages on their first hop.
     [MS-MQMQ] 2.2.19.2
 
     An address with several sources is not attributed, but one of its endpoints may be. A source with several addresses
@@ -164,7 +164,7 @@ class Origins:
         self._told: set[tuple[str, Guid]] = set()
 
     def learn(self, source: Endpoint, manager: Guid, *, told: bool = False) -> bool:
-        """Learn that a message began its way at an end of a connection; return whether that was new.
+        """Learn that a message began its journey at an end of a connection; return whether that was new.
 
         Args:
             told: whether a handshake identifies the queue manager.
@@ -213,7 +213,7 @@ def _is_end(key: str) -> bool:
 
 
 def calls(facts: SessionFacts) -> bool | None:
-    """Whether the sender of a packet is the end that called: as the SYN shows it, or else the packet's bytes; None if
+    """Whether the sender of a packet is the end that called. The SYN shows it, or else the packet's bytes; None if
     neither does.  [MS-MQQB] 3.1.5.3
 
     Only the end that was called may refuse, and only the caller may leave the other GUID empty.
@@ -261,7 +261,7 @@ class Connections:
         return connection
 
     def _presumed(self, facts: SessionFacts) -> tuple[bool, bool]:
-        """Return a guess if the sender of an ambiguous first packet called, and whether the guess rests on a port.
+        """Guess whether the sender of an ambiguous first packet called; also return whether the guess rests on a port.
 
         The end that is known to listen was called; otherwise the end at MSMQ's port. Failing both, the sender of an
         EstablishConnection called, because a request for a session comes first.
@@ -316,7 +316,7 @@ class Connections:
         return list(self._connections.values())
 
     def introduce(self, connection: Connection, client: Guid, server: Guid) -> None:
-        """Learn the expected identities of the ends from a request; NULL_GUID if it does not name one."""
+        """Learn the expected identities of the ends from a request. NULL_GUID stands for one that it does not name."""
         connection.asked = True
         connection.client_guid, connection.server_guid = client, server
         self.name(connection)

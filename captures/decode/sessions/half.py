@@ -26,7 +26,7 @@ HEARD_LIMIT: Final = 1_024
 """The most acknowledgments that are remembered because the numbers of their messages may become known later."""
 
 LOSS_LIMIT: Final = 64
-"""The most losses of one end that are told apart; after the last of them, a loss is assumed before each packet."""
+"""The most losses of one end that are remembered. After the last of them, a loss is assumed before each packet."""
 
 
 class Step(IntEnum):
@@ -47,7 +47,7 @@ MAY_FOLLOW: Final = {
     Step.ADJUSTED: frozenset({Step.TALKING}),
     Step.TALKING: frozenset({Step.TALKING}),
 }
-"""The packets that may follow each packet of the same end: it introduces itself, adjusts parameters, and talks."""
+"""The packets that may follow each packet of the same end. An end introduces itself, adjusts parameters, then talks."""
 
 
 def ahead(number: int, reference: int) -> int:
@@ -255,7 +255,7 @@ class Half:
         return answered
 
     def _bound(self, count: int, recoverable_count: int) -> None:
-        """Limit the numbers of messages before those just numbered: they are lower, whatever a hole may have hidden.
+        """Limit the numbers of the messages before those just numbered: they are lower, whatever a hole may hide.
 
         Args:
             count, recoverable_count: the numbers of the last message before the newly numbered ones.
@@ -329,7 +329,7 @@ class Half:
 
 
 def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
-    """Return the last packet up to `packet` before which the capture lacks messages of the end with these losses."""
+    """Return the last packet, up to `packet`, right before which an end with these losses lacks messages."""
     if not losses or packet < losses[0]:
         return None
     if len(losses) >= LOSS_LIMIT and packet >= losses[-1]:

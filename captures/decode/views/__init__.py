@@ -1,1 +1,1 @@
-"""A capture shown: lines, one message across all hops, a ladder diagram."""
+"""Ways to show a capture: as lines, as one message's way across all hops, or as a ladder diagram."""

@@ -33,7 +33,7 @@ class Wording(NamedTuple):
 
     heads, tails: each in a long form and in shorter forms.
     owner: the queue manager of a queue that has only a number. It is written before the tail.
-    called: returns the name of such a queue by its owner's name, if it is known after all.
+    called: returns the name of such a queue from its owner's name, if that is known later.
     riding: further text, if there is room and the label is for a single packet.
     """
 
@@ -114,8 +114,9 @@ def _message(sight: Sight, names: Names) -> Wording:
 def _queue(
     user: UserHeader, names: Names
 ) -> tuple[NodeKey | None, tuple[str, ...], Callable[[str], str | None]]:
-    """Return the owner of a queue without a name; forms of the queue's name, ever shorter; and a function that returns
-    its name by its owner's."""
+    """Return three values: the owner of a queue without a name; forms of the queue's name, from long to short; and a
+    function that returns its name from its owner's.
+    """
     queue, manager = user.destination_queue, user.queue_manager_address
     if isinstance(queue, int) and (manager, queue) not in names.queues:
         return Guid(manager), (f"\\{queue}", f" \\{queue}", ""), partial(names.private_queue, number=queue)

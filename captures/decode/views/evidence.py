@@ -1,4 +1,4 @@
-"""The evidence of keys about a message, in lines below it."""
+"""What keys prove about a message, in lines below it."""
 
 from __future__ import annotations
 

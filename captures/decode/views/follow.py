@@ -59,9 +59,10 @@ class History:
     arrived_ns: when it first crossed to its destination, if its address identifies that.
     order_acks: by number, when an OrderAck that covers it first reached its source; None for an OrderAck that was
         only seen on its way, or before the message.
-    finals: the same for positive FinalAcks of later numbers in its sequence, which show that it arrived, too.
-    passed_by: the lowest number of a message that skipped this one; acknowledgments from there on prove nothing here.
-    told: the acknowledgments of its sequence.
+    finals: the same for positive FinalAcks of later numbers in its sequence, which also show that it arrived.
+    passed_by: the lowest number of a message that skipped this one. Acknowledgments of that number or later ones prove
+        nothing about this message.
+    told: the acknowledgments for its sequence.
     is_doubted: whether an acknowledgment of a later number proves nothing.
     ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
     """
@@ -212,7 +213,7 @@ class Follower:
             self._take_learnt(sight)
 
     def settle(self, ways: Ways) -> None:
-        """Take the end of the capture, with a list of what the capture lacks."""
+        """Complete the histories at the end of the capture, with a list of what the capture lacks."""
         for history in self.histories.values():
             history.settle(ways)
 
@@ -358,7 +359,7 @@ def _goes_to_sender(message: UserMessage, history: History) -> bool:
 
 
 def _covers(body: OrderAckBody, message: UserMessage, history: History, time_ns: int) -> bool:
-    """Whether an OrderAck covers a message: it has its sequence and source, and a number that includes the message's.
+    """Whether an OrderAck covers a message: it names the message's sequence and source, and its number or a later one.
 
     The first OrderAck that reached the source counts, even if it is read after others.
     """
@@ -398,7 +399,7 @@ def _is_alike(one: Copy, other: Copy) -> bool:
 
 
 def _send_again(history: History, first: Copy, packets: list[int]) -> None:
-    """Correct the event of an earlier copy that seemed to be the first on its hop: this copy had crossed before it."""
+    """Correct the event of a copy that seemed to be the first on its hop, because this copy crossed before it."""
     for place, event in enumerate(history.events):
         if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
             is_told = tells_order(first, history.crossings[event.packet])

@@ -1,4 +1,4 @@
-"""A ladder diagram: queue managers as columns, packets as arrows between them, from top to bottom in their order."""
+"""A ladder diagram: queue managers are columns, and packets are arrows between them, in order from top to bottom."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NANOSECONDS: Final = 1_000_000_000
 PAUSE_NS: Final = NANOSECONDS
 """A longer silence is shown as a break."""
 FOLDED_LEAST: Final = 3
-"""At least this many equal packets in a row are drawn as one row."""
+"""If at least this many equal packets follow one another, they are drawn as one row."""
 _STYLES: Final = {
     Kind.PING: "handshake",
     Kind.ENCRYPTED: "handshake",

@@ -41,7 +41,7 @@ class LineWriter:
 
     Args:
         names: the names of queue managers and queues.
-        relative_to_ns: show seconds since then instead of the time of day.
+        relative_to_ns: show seconds since this time instead of the time of day.
     """
 
     def __init__(self, names: Names, *, relative_to_ns: int | None = None) -> None:
@@ -84,7 +84,7 @@ class LineWriter:
 
 
 def what(sight: Sight, names: Names) -> str:
-    """Return the content of a packet in words; if it has a hole, how much of it is in the capture."""
+    """Return the content of a packet in words. If it has a hole, say how much of it is in the capture."""
     seen = sight.seen
     if not seen.cut_bytes:
         return _what(sight, names)
@@ -163,7 +163,7 @@ def _of_message(sight: Sight, message: UserMessage, names: Names) -> Iterator[st
 
 
 def _of_session(sight: Sight, header: SessionHeader) -> str:
-    """Describe a session acknowledgment: how many messages were received, which are saved, and how many were sent."""
+    """Describe a session acknowledgment: how many messages were received, which were saved, and how many were sent."""
     text = f"acks n{header.ack_sequence_number}"
     if sight.received is not None:
         text += f" = {sight.received}"

@@ -1,7 +1,7 @@
-"""Events of the links and the nodes of a ladder: connections that were cut, refused or closed, and nodes that were left
-without any.
+"""Events in a ladder besides packets: connections that were cut, refused or closed, and nodes that were left without
+any.
 
-A capture shows no more about a node: it cannot tell if a node was killed, or is slow.
+A capture shows no more about a node. It cannot tell a node that was killed from one that is slow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST: int = 80
 
 
 class Happening(NamedTuple):
-    """Something that happened to a connection, from the column that did it to the other one.
+    """Something that happened to a connection; its first column is the end that did it.
 
     directed: whether it is known which end did it. leaves: whether the first column has no connection left.
     is_back: whether this only marks that the column has a connection again.
@@ -48,7 +48,7 @@ def happenings(
         ends: the columns of known addresses; other ports of a host belong to its column, if it has only one.
         wanted: whether to draw a turn.
         last_ns: turns after this time are not drawn.
-        known: the columns of connections with packets; those without a turn for their beginning existed before.
+        known: the columns of connections with packets; if one has no turn for its beginning, it existed before.
     """
     columns = _AddressColumns(ends)
     live: defaultdict[int, set[int]] = defaultdict(set)

@@ -15,11 +15,11 @@ from mqproto.captures.points import Clock, Point
 WIDTH: Final = 120
 INDENT: Final = " " * 13
 BACK_NS: Final = 1_000_000_000
-"""Usual steps back in time are smaller: frames that a card delivers late, and corrections of clocks."""
+"""Ordinary steps back in time are smaller than this; a card delivers frames late, or a clock is corrected."""
 NOTHING: Final = "nothing is known to be lacking"
 NO_FINDING: Final = "nothing was found to be wrong"
 KINDS_SHOWN: Final = 8
-"""The most kinds of unread frames that are named; the most frequent ones are."""
+"""The most kinds of unread frames that are named, the most frequent first."""
 
 
 class PointLack(NamedTuple):
@@ -86,7 +86,7 @@ def lacks(point: Point) -> Iterator[PointLack]:
 
 
 def kinds(reasons: Mapping[str, int]) -> str:
-    """Say what the frames without TCP or a Ping are: `15 frames are ESP, which is not read; 2 frames are ARP`."""
+    """List the frames that have neither TCP nor a Ping: `15 frames are ESP, which is not read; 2 frames are ARP`."""
     some = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     said = [f"{counted(n, 'frame')} {'is' if n == 1 else 'are'} {what}" for what, n in some[:KINDS_SHOWN]]
     left = sum(n for _, n in some[KINDS_SHOWN:])
@@ -186,7 +186,7 @@ def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
     """Return the quality of a capture in lines for a terminal.
 
     Args:
-        reasons: for all points, the frames without TCP or a Ping, counted by what they are.
+        reasons: for all points, how many frames without TCP or a Ping there are of each kind.
     """
     left = unread(reasons)
     for point in points:

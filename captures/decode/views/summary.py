@@ -19,7 +19,7 @@ NANOSECONDS: Final = 1_000_000_000
 COUNTED_LIMIT: Final = 10_000
 """The most connections, and queues, that are counted separately; all others are counted together."""
 SHOWN_LIMIT: Final = 20
-"""Connections, and queues, that are shown: those with most packets."""
+"""How many connections, and how many queues, are shown: those with the most packets."""
 OTHERS: Final = "all others"
 
 
@@ -206,7 +206,7 @@ class Summary:
 
 
 def accounts_as_json(totals: Totals) -> dict[str, Any]:
-    """Return an account of every frame and every byte for programs."""
+    """Return, for programs, an account of every frame and every byte."""
     return {
         "frames": totals.frames,
         "segment_frames": totals.segment_frames,
@@ -230,7 +230,7 @@ def accounts_as_json(totals: Totals) -> dict[str, Any]:
 
 
 def accounts(totals: Totals) -> Iterator[str]:
-    """Yield an account of every frame and every byte in lines."""
+    """Yield the lines of an account of every frame and every byte."""
     others = sum(totals.other_frames.values())
     yield (
         f"{totals.frames:,} frames = {totals.segment_frames:,} TCP segments + {totals.ping_frames:,} Pings + "

@@ -28,7 +28,7 @@ def duration(nanoseconds: int | None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a share, `12 %`; 0 and 100 only if it is exactly none or everything."""
+    """Return a share as text, such as `12 %`. It is 0 or 100 only for exactly none or all."""
     if not whole:
         return "–"
     percent = 100 * part / whole

@@ -29,14 +29,15 @@ R = TypeVar("R")
 Held = TypeVar("Held")
 
 Count = Callable[[int, int], None]
-"""A task calls it with the numbers of packets and bytes that it has processed since the last call."""
+"""A function that a task calls with the numbers of packets and bytes that it has processed since the last call."""
 PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
-"""On its way through all stages, a packet takes 1.2 kB, or a sixth of that when packed."""
+"""Options to pack batches: on its way through all stages, a packet takes 1.2 kB, or a sixth of that when packed."""
 AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
-"""For whole frames, whose bodies hardly shrink: packing and unpacking them took a microsecond a packet."""
+"""Options for whole frames, whose bodies hardly shrink: packing and unpacking took a microsecond a packet."""
 COLLECTED_OBJECTS: Final = 1_000_000
-"""Objects that a task makes before Python collects garbage, instead of 700: they are rows, and searching them for
-cycles took a fifth of the task's time."""
+"""How many objects a task makes before Python collects garbage, instead of 700. They are rows, and searching them for
+cycles took a fifth of the task's time.
+"""
 
 
 class Inbox(Protocol):

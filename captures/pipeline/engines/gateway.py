@@ -1,4 +1,4 @@
-"""The Java of a session as a process: we start, reach and end it.
+"""The Java process of a session: we start it, talk to it and end it.
 
 pyspark could start it as well. We do it because Java must end with our process in any case: on Ctrl-C while Spark
 starts, pyspark leaves it running; and during a later call, it no longer answers a request to stop.
@@ -21,10 +21,10 @@ from typing import BinaryIO, Final, Protocol
 START_TIMEOUT_S: Final = 300
 END_TIMEOUT_S: Final = 60
 BACKGROUND: Final = 10
-"""A `nice` value."""
+"""The `nice` value of a Java that works in the background."""
 POLL_S: Final = 0.05
 ADDRESS: Final = Struct("!ii")
-"""Where Java listens: the port, and the size of the secret that follows."""
+"""How Java says where it listens: the port, and the size of the secret that follows."""
 
 
 class GatewayError(Exception):

@@ -39,7 +39,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PRELOADED: Final = ("mqproto.captures.pipeline.run.job",)
-"""Imported by the process from which the pool's processes are forked."""
+"""The modules that are imported by the process from which the pool's processes are forked."""
 PATIENCE_S: Final = 1.0
 """The time to import these modules."""
 
@@ -80,7 +80,7 @@ class LocalEngine(Outputs[list[Sent]]):
     """Runs tasks in this process, and in a pool after this process has worked for as long as a pool takes to start.
 
     Args:
-        processes: of the pool; with one, this process does it all.
+        processes: the size of the pool; with one, this process does all the work.
         listener: is told how far each stage is.
         patience_s: how long this process works alone.
     """

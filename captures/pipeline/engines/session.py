@@ -1,4 +1,4 @@
-"""One Spark session: on this machine by default, on any cluster by its name, or the session that we are given.
+"""One Spark session: on this machine by default, on a cluster that is named, or a session that exists already.
 
 Spark's own log goes to a file. An error is one line that names it.
 """
@@ -43,8 +43,9 @@ ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
-"""For Python workers. They allocate memory for batches again and again; returning it to the kernel each time took a
-sixth of their time. These settings also save 300 MB."""
+"""Variables for Python workers. They allocate memory for batches again and again; returning it to the kernel each time
+took a sixth of their time. These settings also save 300 MB.
+"""
 
 LOGGING: Final = """\
 rootLogger.level = warn
@@ -95,7 +96,7 @@ def spark_session(
         log: the file for the output of Spark, its Java and, if they are on this machine, its workers.
         settings: of Spark; they override ours, except for options of Java, which follow ours.
         listener: is told that Spark starts.
-        archive: whether its Java writes an archive that makes later starts faster, if there is none: it then works
+        archive: whether its Java writes an archive that makes later starts faster, if there is none. It then works
             for some seconds after the block.
 
     Raises:
@@ -204,7 +205,7 @@ class _Start:
 
     @contextmanager
     def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
-        """Run the Java until the block ends: then let it end in peace, or kill it after a failure."""
+        """Run the Java until the block ends; then let it end by itself, or kill it after a failure."""
         command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
         for name, value in self.settings.items():
             command += ["--conf", f"{name}={value}"]

@@ -25,16 +25,16 @@ from mqproto.captures.pipeline.engines.java import Java
 AUTOMATIC: Final = 19
 """The oldest Java that can keep an archive by itself."""
 OPTIONS: Final = ("-XX:+AutoCreateSharedArchive", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
-"""Options to start as usual, without messages, if an archive cannot be used."""
+"""Options that make Java start as usual, without messages, if an archive cannot be used."""
 KEPT: Final = 3
-"""The number of Sparks that keep their archives, the most recently used; each has about 180 MB."""
+"""How many Sparks keep their archives, those that were used last; each archive has about 180 MB."""
 BASE_TIMEOUT_S: Final = 60
 PLAIN_PATH: Final = re.compile(r"[\w./+@%~-]+")
-"""Java splits its options at blanks, and names of archives at colons."""
+"""A path that Java accepts in an option: it splits options at blanks, and names of archives at colons."""
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the user's folder for caches; None without one that only they can write to."""
+    """Return the user's folder for caches; None if others can write to it, or there is none."""
     home, chosen = environ.get("HOME"), environ.get("XDG_CACHE_HOME")
     if not chosen and (not home or not Path(home).is_dir()):
         return None

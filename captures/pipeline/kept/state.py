@@ -28,10 +28,11 @@ FORM: Final = 1
 """The form of the list of entries itself."""
 PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
 TUPLE: Final = ""
-"""Begins a tuple, which has no entry of its own: there are many."""
+"""Begins a tuple. Tuples have no entries of their own, because there are many of them."""
 MANY: Final = "*"
-"""Begins tuples of equal length that are all items of a collection: the length, and their values by column. There
-may be a million, of two numbers each."""
+"""Begins a collection of tuples of equal length; the length and the values by column follow. There may be a million
+tuples, of two numbers each.
+"""
 MAP: Final = "map"
 """A dict: all keys, then all values. Entries of the kind "dict", written by earlier versions, alternate them."""
 FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"list": list}
@@ -123,7 +124,7 @@ def _as_bytes(text: dict[str, str]) -> bytes:
 
 
 class _Writer:
-    """Turns things into entries, each once: the place of their kind in `kinds`, then their contents."""
+    """Turns objects into entries, each object once: the place of its kind in `kinds`, then its contents."""
 
     def __init__(self) -> None:
         self._kinds: list[list[Any]] = []
@@ -227,7 +228,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
 
 
 class _Reader:
-    """Turns entries into things: mutable ones are first made empty, so that they may hold one another."""
+    """Turns entries into objects: mutable ones are first made empty, so that they may hold one another."""
 
     def __init__(self, kinds: list[list[Any]], entries: list[list[Any]]) -> None:
         self._kinds = kinds

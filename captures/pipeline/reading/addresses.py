@@ -27,7 +27,8 @@ class Addresses:
     series: the bucket for its fragments.
     ranges: the bucket for range 0; those for other ranges follow.
     pairs: the first of `count` buckets for pairs of ends.
-    streams: the first of as many for the streams of these pairs, after the ranges of all series.
+    streams: the first of as many buckets for the streams of these pairs, after the buckets for the ranges of all
+        series.
     """
 
     series: int

@@ -15,7 +15,11 @@ from mqproto.captures.decode.security.keyring import KeyRing, read_keys
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """texts: whether to read the texts of bodies. keys: files and folders with keys that decrypt and verify."""
+    """The parts of packets to read besides their fields.
+
+    texts: whether to read the texts of bodies.
+    keys: files and folders with keys that decrypt and verify.
+    """
 
     texts: bool = False
     keys: tuple[str, ...] = ()

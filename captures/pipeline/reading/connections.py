@@ -113,7 +113,7 @@ def read_connections(
 
 
 class _Sink:
-    """Puts packets into the ranges in which they become readable, and counts."""
+    """Puts packets into the ranges in which they become readable, and counts them."""
 
     def __init__(self, series: ReadSeries, outbox: Outbox, count: Count) -> None:
         self.read = ConnectionsRead()

@@ -42,13 +42,13 @@ Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
 ORIGIN: Final = np.dtype([("file", "<i4"), ("frame", "<i8"), ("offset", "<i8")])
 """The origin of a merged capture's frame: its file, counted over both halves, its number and its offset there."""
 BUFFER_BYTES: Final = 1 << 20
-"""Bytes that are sent at a time to the tables' place."""
+"""How many bytes are sent at a time to where the tables are."""
 ROWS: Final = 65_536
-"""Origins that are written at a time."""
+"""How many origins are written at a time."""
 
 
 class Numbers(NamedTuple):
-    """The numbers in the first segment of a direction."""
+    """The sequence and acknowledgment numbers in the first segment of a direction."""
 
     sent: int
     acknowledged: int
@@ -58,7 +58,7 @@ class Ways(dict[tuple[Endpoint, Endpoint], Numbers]):
     """The directions in the first frames of a series, with the numbers of the first segment with an ACK."""
 
     def belong_to(self, other: Ways) -> int:
-        """Return how many connections have one direction here, the other there; 0 if any of them rules it out."""
+        """Return how many connections have one direction here and the other there; 0 if any does not fit."""
         if self.keys() & other.keys():
             return 0
         shared = [(numbers, other[ends[::-1]]) for ends, numbers in self.items() if ends[::-1] in other]
@@ -90,7 +90,7 @@ def ways_of(files: Iterable[CaptureFile]) -> Ways:
 class MergeTask:
     """Two halves, and the file to merge them into; the origins of its frames are stored beside it.
 
-    name: of the file, in the tables' place, which every task can reach.
+    name: of the file, which is kept with the tables, where every task can reach it.
     """
 
     halves: Halves

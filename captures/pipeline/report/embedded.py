@@ -36,7 +36,8 @@ Word = Callable[[str | None], int | None]
 def embedded(facts: Facts) -> str:
     """Return JSON: each message is a list of values in the order of `columns`; a text is its place in `words`.
 
-    Times are µs since 1970. marks, security: its security at a glance, each with a style, and in full; mostly empty.
+    Times are µs since 1970. marks: its security at a glance, in words that have a style; security: the same in full.
+    Both are mostly empty.
     styles: how each outcome is shown. called: the names that people use for queues.
     partial: whether some findings of messages are left out here.
 

@@ -38,7 +38,7 @@ from mqproto.captures.pipeline.report.facts.words import (
 
 POINTS_LISTED: Final = 8
 LISTED_EACH: Final = 10
-"""The number of queues and hops listed: the slowest ones, and as many with most messages."""
+"""The number of queues and hops listed: the slowest ones, and as many with the most messages."""
 LISTED: Final = 3
 BRIEFED: Final = 10
 """The number of items from each list that programs get."""

@@ -52,8 +52,10 @@ KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
 CODES: Final = "codes"
-"""Keys of the tables' state: each series' `Known` by name, whether packets have the texts of bodies, and the results of
-keys, why files were refused, by path, the state of judging, and how often each severity and code was found."""
+"""The keys of the tables' state. In order: each series' `Known`, by name; whether packets have the texts of bodies;
+whether they have the results of keys; by path, why files were refused; the state of judging; and how often each
+severity and code was found.
+"""
 
 
 READING: Final = "reading segments"

@@ -150,7 +150,7 @@ def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
 
 
 def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
-    """Return the interfaces of TAPs, by the first frames of a series."""
+    """Return the interfaces of TAPs, as the first frames of a series show them."""
     taps = Taps()
     taps.look(readable_frames(files))
     return taps.halves
@@ -164,7 +164,7 @@ def _has_other_taps(growth: Growth, grown: Series) -> bool:
 
 
 def reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
-    """Return a test whether these series contain a file: by its content, even if it was packed after it was read."""
+    """Return a function that tells if these series contain a file, by its content, even if it was packed later."""
     every = list(entries)
     fingerprints = {fingerprint for each in every for fingerprint in each.files}
     origins = {Origin(*origin) for each in every for origin in each.origins}

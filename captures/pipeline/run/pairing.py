@@ -58,7 +58,7 @@ def all_to_read(
 
 
 def _pairs(ways: Mapping[str, Ways], one_way: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield series that belong together, at least one of them new; those with most shared connections first."""
+    """Yield series that belong together, at least one of them new; those with the most shared connections first."""
     shared = {
         pair: ways[pair[0]].belong_to(ways[pair[1]])
         for pair in combinations(sorted(ways), 2)

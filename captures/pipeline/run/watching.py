@@ -31,9 +31,9 @@ from mqproto.captures.pipeline.tables.tables import Tables
 
 CHECKPOINT: Final = f"{HIDDEN}watched"
 INTERVAL_S: Final = 10
-"""Time between two looks into the folders."""
+"""The time between two looks into the folders."""
 LOOK_S: Final = 1
-"""Time between two checks for Ctrl-C."""
+"""The time between two checks for Ctrl-C."""
 
 
 def watch(
@@ -118,7 +118,7 @@ def digest(text: str) -> str:
 
 @contextmanager
 def _ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Yield a test whether Ctrl-C was pressed in the block; a second press acts as before."""
+    """Yield a function that tells whether Ctrl-C was pressed in the block; a second press acts as before."""
     pressed: list[int] = []
     before = signal.getsignal(signal.SIGINT)
 

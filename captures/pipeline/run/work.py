@@ -36,7 +36,7 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_table
 from mqproto.captures.pipeline.tables.tables import WORK, Run
 
 BUCKETS: Final = 16
-"""Most parts into which the connections of a series are split; as many tasks may read them at a time."""
+"""The most parts into which the connections of a series are split; as many tasks may read them at a time."""
 
 
 @dataclass(slots=True)
@@ -239,7 +239,7 @@ class Work:
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def write_tasks(self) -> Iterator[tuple[int, WriteTask]]:
-        """Yield a part for each range, and one for the rows that only the end reveals, by bucket."""
+        """Yield, by bucket, a task for each range, and one for the rows that only the end reveals."""
         rows, framed = self._rows_before(), self._framed_before()
         ranges: list[tuple[int, Place | None, str]] = []
         ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)

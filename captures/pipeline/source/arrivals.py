@@ -28,7 +28,7 @@ QUIET_NS: Final = NANOSECONDS
 """A file that changed more recently than this may change again unnoticed: kernels count time in ticks."""
 HEAD_BYTES: Final = 1 << 20
 KEPT: Final = 1 << 16
-"""This many files are examined again only if they change."""
+"""How many files are remembered, so that they are examined again only if they change."""
 
 
 class Arrival(NamedTuple):

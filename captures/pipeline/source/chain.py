@@ -16,11 +16,11 @@ from mqproto.captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECT
 from mqproto.captures.pipeline.source.octets import Octets, Vector
 
 SMALLEST_BYTES: Final = 12
-"""An empty block."""
+"""The size of an empty block."""
 STEPS: Final = 32
-"""Blocks that are visited one by one before several are looked for again."""
+"""How many blocks are visited one by one before several are looked for again."""
 WINDOW_BYTES: Final = 1 << 22
-"""Bytes that are searched at a time; never more than have been covered so far."""
+"""How many bytes are searched at a time, but never more than have been covered so far."""
 
 
 class _Likely(NamedTuple):

@@ -18,7 +18,7 @@ Vector: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WIDE: Final = np.dtype("<u2")
-"""One unit of a text on the wire."""
+"""The format of one unit of a text on the wire."""
 _DIGITS: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
 """The two hexadecimal digits of each byte, adjacent."""
 

@@ -403,7 +403,7 @@ class _BlockWalker:
         raise AssertionError(f"the reader takes the block at {offset}, and the columns do not")
 
     def _options_leave(self, frames: _Blocks, at: Integers, ends: Integers, rows: Integers) -> Flags:
-        """Return which frames have an option that leaves its block."""
+        """Return which frames have an option that extends beyond its block."""
         leaves = np.zeros(len(frames.offset), np.bool_)
         rows = rows[(at[rows] < ends[rows]) & (frames.kind[rows] != SIMPLE_PACKET)]
         at = at.copy()

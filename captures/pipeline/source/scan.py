@@ -44,9 +44,9 @@ CHAIN: Final = 4
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
 """If no record begins within these bytes, the range leaves its beginning to the previous one."""
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
-"""Bytes fetched after a range of an object, for records that begin in it: usually, and if that was not enough."""
+"""How many bytes after a range of an object are fetched for its records: first, and if these are too few."""
 FETCHES: Final = 4
-"""Ranges of an object that are fetched and scanned at the same time when a query is planned."""
+"""How many ranges of an object are fetched and scanned at the same time when a query is planned."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
 """How far a plausible pcap record's time may be from the file's first frame: ten years."""
 
@@ -200,7 +200,7 @@ def replaced(scans: Sequence[Scanned], again: Sequence[Scanned]) -> list[Scanned
 
 
 def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading]:
-    """Return the readings of one file, scanned here; an object in several ranges at a time, as fetching is slow.
+    """Return the readings of one file, scanned here; several ranges of an object at a time, as fetching is slow.
 
     Raises:
         CaptureError, OSError: as for `files.mapped`.

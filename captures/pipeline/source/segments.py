@@ -317,7 +317,7 @@ def _odd_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers:
 
 
 def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[str]) -> _Columns:
-    """Return the segments of whole IP packets; count damaged ones.  mqproto.captures.net.tcp.decode_segment"""
+    """Return the segments of whole IP packets, as mqproto.captures.net.tcp.decode_segment does; count damaged ones."""
     tcp = datagrams.of(PROTOCOL_TCP)
     fits = np.flatnonzero(tcp.end - tcp.start >= TCP_LAYOUT.itemsize)
     head = gather(data, tcp.start[fits], TCP_LAYOUT)

@@ -27,15 +27,15 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import CaptureError
 
 URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-"""A scheme has at least two letters: a single letter is a drive on other systems."""
+"""Matches a URI. Its scheme has at least two letters, because a single letter is a drive on other systems."""
 S3: Final = ("s3", "s3a", "s3n")
-"""Hadoop's names for S3, too."""
+"""The schemes of S3; two of them are Hadoop's."""
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 ALTERNATIVES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
-"""The part of Hadoop's patterns that Python's lack."""
+"""Matches {x,y}, the part of Hadoop's patterns that Python's patterns lack."""
 REQUESTS: Final = 16
-"""The number of small requests that are sent at a time."""
+"""How many small requests are sent at a time."""
 # Linux then reserves no memory for it; Python has a name for this since 3.13.
 NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 

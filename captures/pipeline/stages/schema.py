@@ -1,4 +1,4 @@
-"""The columns that stages read of packets, and the tables that they make.
+"""The columns that stages read from packets, and the tables that they make.
 
 Every table has `series` and the `row_id` of a packet, or that packet's file, frame and file_offset. By `series` and
 `row_id`, a row joins the table of packets, and so finds its place in the capture.

@@ -26,7 +26,7 @@ from mqproto.captures.pipeline.source.storage import absolute, is_remote, place_
 from mqproto.captures.pipeline.source.whole import whole
 
 HIDDEN: Final = "_"
-"""Names that begin so are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""
+"""Names that begin like this are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""
 COMPRESSION: Final = "zstd"
 SAMPLE_ROWS: Final = 4_096
 GROUP_ROWS: Final = 1 << 16

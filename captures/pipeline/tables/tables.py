@@ -39,9 +39,9 @@ WORK: Final = "_work"
 KEEP_S: Final = 3_600
 """How long files that no longer count are kept, for current readers."""
 AT_ONCE: Final = 8
-"""Tables that are opened, or committed to, at a time."""
+"""How many tables are opened, or committed to, at a time."""
 version_of: Final = cache(version)
-"""The function reads a file of the installed package, so its result is cached."""
+"""Returns the version of a package. It reads a file of the installed package, so its result is cached."""
 LEFT_S: Final = 24 * 3_600
 """The time after which an unnamed file counts as left over, if running tasks cannot be seen."""
 

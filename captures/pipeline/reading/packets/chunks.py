@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     """A chunk, and when it became readable.
 
     readable: the number of the frame that made it readable, or more than any if only the capture's end did.
-    order: among the pieces that this frame makes readable between its two ends; below 0 for a connection it ends.
+    order: among the pieces that this frame makes readable between its two ends; below 0 if it ends their connection.
     """
 
     readable: int
@@ -153,5 +153,5 @@ def joined(parts: Iterable[Chunks]) -> Chunks:
 
 
 def starts_of(size: Integers) -> Integers:
-    """Return where each item begins if they are adjacent."""
+    """Return where each of some adjacent items begins, given their sizes."""
     return np.cumsum(size) - size

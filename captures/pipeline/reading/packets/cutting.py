@@ -36,7 +36,7 @@ from mqproto.wire.layouts.base import (
 from mqproto.wire.layouts.session import session_header
 
 WINDOW_BYTES: Final = 1 << 16
-"""Bytes cut at a time. More would be copied in vain if no packet begins after the first bytes."""
+"""How many bytes are cut at a time. More would be copied in vain if no packet begins after the first bytes."""
 
 _HEAD: Final = np.dtype(
     {
@@ -366,7 +366,7 @@ def _whole_sizes(chunks: Chunks) -> Integers:
 
 
 def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
-    """Return whole sizes with the SessionHeader, 0 without a head, as mqproto.captures.net.heads.begins_packet."""
+    """Return sizes of whole packets, as mqproto.captures.net.heads.whole_size does; 0 for bytes that are not a head."""
     flags, size = heads["flags"], heads["size"].astype(np.int64)
     internal = flags & BaseHeader.internal.mask != 0
     smallest = np.where(internal, SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE)
@@ -377,7 +377,7 @@ def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
 
 
 def _next(mask: npt.NDArray[np.bool_]) -> Integers:
-    """Return, for each place, the first one from there on where the mask is true; its length if there is none."""
+    """Return, for each place, the first one from there on where the mask is true; otherwise the mask's length."""
     count = len(mask)
     places = np.where(mask, np.arange(count), count)
     return np.minimum.accumulate(places[::-1])[::-1]

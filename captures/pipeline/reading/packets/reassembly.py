@@ -26,7 +26,7 @@ from mqproto.captures.pipeline.source.records import Data, Integers
 from mqproto.captures.pipeline.source.segments import Segments
 
 RUN_COUNT: Final = 32
-"""Segments that must follow one another to be worth taking at once."""
+"""How many segments must follow one another to be worth taking at once."""
 
 
 class SegmentPart(NamedTuple):
@@ -531,7 +531,7 @@ class Smooth:
         """Fill connections with their segments; connections are given by the index of their pair, and are new.
 
         Returns:
-            A pair, a stream and the number of its chunks, in the order of `payload_rows`.
+            For each new run of chunks, its pair, its stream and how many chunks it has, in the order of `payload_rows`.
         """
         segments = part.segments
         taken: list[tuple[int, Stream, int]] = []

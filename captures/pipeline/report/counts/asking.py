@@ -23,7 +23,7 @@ from mqproto.captures.pipeline.tables.tables import Tables
 MEMORY: Final = "1GB"
 """Data beyond this goes to a folder for temporary files: strangers may write any number of names."""
 THREADS: Final = 4
-"""At most: each thread holds a group of rows."""
+"""The most threads; each holds a group of rows in memory."""
 FETCHED: Final = 4_096
 MACROS: Final = f"""
 create macro at_least_0(ns) as if(ns < 0, 0, ns);

@@ -20,8 +20,9 @@ EMBEDDED_LIMIT: Final = 5_000
 """The maximum number of messages that the page lets readers look up, at about 500 bytes each."""
 HOPS_EACH: Final = 8
 ARRIVALS_EACH: Final = 20
-"""The page holds all messages only if hops and arrivals are at most these multiples of its limit of messages: the text
-for each message has no other small bound."""
+"""The page holds all messages only if hops and arrivals are at most these multiples of its limit of messages. Nothing
+else keeps the text for each message short.
+"""
 KEPT: Final = 400
 """The maximum length of each list of messages. If there are more messages, the page holds only these lists."""
 HISTORY: Final = ", ".join(

@@ -55,7 +55,7 @@ class Seen(NamedTuple):
 
 
 class Places:
-    """Packets, each with what refers to it: callers request all of them, search once, then look each one up."""
+    """Packets that callers refer to: they request all of them, search once, then look each one up."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], Seen | None] = {}

@@ -120,5 +120,5 @@ def _name(series: str, interface: int) -> str:
 
 
 def _lacking(point: Point) -> tuple[int, int, int, str]:
-    """Return a sort key that puts the points with most losses first."""
+    """Return a sort key that puts the points with the most losses first."""
     return -point.missing_bytes, -point.cut_frames, -point.one_sided, point.name

@@ -12,7 +12,7 @@ from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD
 from mqproto.captures.pipeline.report.facts.overtime import Steps
 
 QUEUES_LIMIT: Final = 500
-"""The table has rows for this many queues with most messages, and this many with the slowest messages."""
+"""The table has rows for this many queues with the most messages, and this many with the slowest messages."""
 HOSTS_EACH: Final = 32
 _WENT: Final = f"""
 create or replace temp view went as

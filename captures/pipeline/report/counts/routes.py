@@ -11,8 +11,9 @@ from mqproto.captures.pipeline.report.facts.facts import Hop, Resender, Routes
 from mqproto.captures.pipeline.report.facts.overtime import Steps
 
 HOPS_LIMIT: Final = 500
-"""The table has rows for this many hops with most messages, this many with the longest waits, and this many with the
-slowest answers: more than most estates have, but a limit for traffic that somebody forged."""
+"""The table has rows for this many hops with the most messages, this many with the longest waits, and this many with
+the slowest answers: more than most estates have, but a limit for traffic that somebody forged.
+"""
 RESENDERS_LIMIT: Final = 50
 _CHOSEN: Final = """
 create or replace temp table chosen as

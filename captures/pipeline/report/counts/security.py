@@ -14,7 +14,7 @@ from mqproto.captures.pipeline.report.counts.places import Places
 from mqproto.captures.pipeline.report.facts.security import Alike, Secured, Security
 
 SORTS_KEPT: Final = 10_000
-"""The maximum number of message kinds that are counted apart: strangers may make any number of certificates."""
+"""The maximum number of kinds of messages that are counted separately: strangers may make many certificates."""
 _PACKETS: Final = """
 create or replace temp view said as
 select *, exists (
@@ -48,7 +48,7 @@ select * exclude (place), sum(messages) over () as every from alike
 order by holds is not false, messages desc, algorithm, coalesce(sender_id, ''), coalesce(words, ''), place
 limit $limit
 """
-"""Kinds of messages: first those that fail, then those with most messages."""
+"""Groups of messages: first those whose protection fails, then those with the most messages."""
 
 
 def security(connection: DuckDBPyConnection) -> Security:

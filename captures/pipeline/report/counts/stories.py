@@ -22,7 +22,7 @@ from mqproto.edge.exactlyonce import Verdict
 from mqproto.wire import MessageClass
 
 COPIES_TOLD: Final = 8
-"""The maximum number of a message's arrivals at one queue manager that are told one by one."""
+"""The maximum number of a message's arrivals at one queue manager that are described one by one."""
 GAPS_KEPT: Final = 100
 """The maximum number of gaps examined in one sequence on its way to one queue manager."""
 GAPS_TOLD: Final = 4
@@ -46,11 +46,11 @@ class Evidence:
 
     histories, ways: rows of HISTORIES and HOPS, by message.
     arrivals: rows of DUPLICATES by message and receiver, only for arrivals on the message's way; gaps likewise.
-    answers: by series and row, the number of the packet that first answered for it.
+    answers: by series and row, the number of the packet with the receiver's first answer.
     gaps: rows of GAPS, as selected by _GAP.
     came: by series, source, sequence and number, when messages missing in gaps reached their destination. A cut
         packet may not have shown its number by then.
-    lossy: the series with losses: messages that were not seen there may still have existed.
+    lossy: the series with losses. Messages that were not seen there may still have existed.
     """
 
     histories: list[Row]
@@ -347,7 +347,7 @@ def _verdict(
 
 
 def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
-    """Return where a message is that was not seen to end, or where it was last seen if the captures cannot tell."""
+    """Return where a message without a seen end is now, or where it was last seen if the captures cannot tell."""
     where, lost = row["whereabouts"], ""
     if row["outcome"] == Outcome.NOT_KNOWN:
         lost = f" Whether it went on, the captures cannot say: {row['reason']}."

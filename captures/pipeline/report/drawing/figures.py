@@ -157,7 +157,7 @@ def course_figures(rows: Sequence[Hop | Queue], waiting: str) -> Iterator[Figure
 
     Args:
         rows: those most worth a look first.
-        waiting: what it means to wait.
+        waiting: the words for messages that wait, such as `waiting`.
     """
     courses = [(row.title, row.course) for row in rows if row.course is not None]
     shown = [(what, course) for what, course in courses if any(course.counts) or any(course.waiting)]

@@ -35,7 +35,7 @@ class _Arrow:
 
 
 def drawn_hops(routes: Routes) -> list[Hop]:
-    """Return the hops on the map: the slowest ones and those with most messages, as long as their ends are few."""
+    """Return the hops on the map: the slowest ones and those with the most messages, as long as their ends are few."""
     between = [hop for hop in routes.hops if hop.from_key != hop.to_key]
     worth = worth_a_look(between, HOPS_DRAWN)
     ends: set[str] = set()

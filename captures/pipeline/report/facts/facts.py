@@ -13,7 +13,7 @@ from mqproto.captures.points import Point
 
 TO_DESTINATION: Final = "source to destination"
 TO_ORDER_ACK: Final = "source to OrderAck"
-"""The durations of messages from the first frame in which each leaves its source until its OrderAck."""
+"""Names the durations from the first frame in which a message leaves its source until its OrderAck."""
 SLOW_SHARE: Final = 0.95
 """The quantile that measures slowness: with it, one lost message does not make everything slow."""
 
@@ -112,7 +112,8 @@ class Hop:
 
     messages, copies: the number of different messages that crossed, and of all crossings.
     first_ns, last_ns: the first and the last crossing.
-    waited: times in the queue manager that messages left; answered: from a crossing to its receiver's answer.
+    waited: times that messages spent in the queue manager that they left; answered: times from a crossing to its
+        receiver's answer.
     course: of the waiting times; of the answers if no message was seen before this hop.
     """
 
@@ -225,17 +226,17 @@ def slowest(rows: Iterable[Ranked]) -> list[Ranked]:
 
 
 def worth_a_look(rows: Sequence[Ranked], limit: int) -> list[Ranked]:
-    """Return at most `limit` rows, alternately the slowest and those with most messages; the slowest comes first.
+    """Return at most `limit` rows, alternately the slowest and those with the most messages; the slowest comes first.
 
     Args:
-        rows: those with most messages first.
+        rows: those with the most messages first.
     """
     turns = [row for both in zip(slowest(rows), rows, strict=True) for row in both]
     return list({id(row): row for row in turns}.values())[:limit]
 
 
 class Resender(NamedTuple):
-    """A queue manager that sent messages again: the numbers of its messages, of those sent again, and of resends."""
+    """A queue manager that sent messages again: how many it sent, how many of them again, and how many resends."""
 
     label: str
     messages: int
@@ -245,9 +246,9 @@ class Resender(NamedTuple):
 
 @dataclass(slots=True)
 class Routes:
-    """The hops, those with most messages first; and the number of messages that crossed hops beyond the limit.
+    """The hops, those with the most messages first; and the number of messages that crossed hops beyond the limit.
 
-    resenders: those that sent most copies again come first.
+    resenders: those that sent the most copies again come first.
     """
 
     hops: list[Hop] = field(default_factory=list)
@@ -258,7 +259,7 @@ class Routes:
 
 @dataclass(slots=True)
 class Queues:
-    """The queues, those with most messages first; and the number of messages to queues beyond the limit."""
+    """The queues, those with the most messages first; and the number of messages to queues beyond the limit."""
 
     queues: list[Queue] = field(default_factory=list)
     left_out: int = 0
@@ -303,7 +304,7 @@ class Messages:
     confirmed: times until the OrderAck came, to the source if the captures show that.
     stuck, unknown, failed: the first messages in flight, of unknown outcome, and refused or expired.
     slowest, latest, resent: the messages with the longest times to their destination, with the longest times until
-        their OrderAck, and with most resends.
+        their OrderAck, and with the most resends.
     failures: for each reason, the number of messages refused or expired, the most frequent first.
     every: whether `embedded` has all messages, or only those in the lists.
     stories: of the embedded messages, by message.
@@ -337,7 +338,7 @@ class SequenceHop:
 
 @dataclass(slots=True)
 class Sequences:
-    """Transactional sequences; first come those with open gaps, then those with gaps, then those with most messages."""
+    """Transactional sequences: first those with open gaps, then others with gaps, then those with the most messages."""
 
     count: int = 0
     gaps: int = 0

@@ -77,7 +77,7 @@ def waiting_since_ns(course: Course) -> int | None:
 
 
 def spoken(course: Course, waiting: str) -> Iterator[str]:
-    """Yield a course in words: since when it is slow, and since when messages wait."""
+    """Yield a course in words: since when it has been slow, and since when messages have been waiting."""
     yield from slow_texts(course)
     if any(course.counts):
         step = max(range(len(course.counts)), key=lambda step: course.slow_ns[step])

@@ -15,7 +15,7 @@ WEAK: Final = {
     "RC2": "a cipher of 1987, which Windows keeps for what is old",
     "RC4": "two bodies under one key give each other away, and an altered one opens as well",
 }
-"""Hashes and ciphers that protect little, and why. RC2-128 is an RC2."""
+"""Hashes and ciphers that protect little, and the reasons. RC2 also stands for RC2-128."""
 
 
 def why_weak(algorithm: str) -> str | None:

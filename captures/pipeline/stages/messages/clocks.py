@@ -46,7 +46,7 @@ CLOCK_PAIRS: Final = pa.schema(
         ("above_ns", INTEGERS),
     ]
 )
-"""Evidence from two capture points, a and b, about their clocks: bounds on how far b's is ahead, each at a time of a.
+"""Evidence from two capture points, a and b, about their clocks: bounds on how far b's is ahead, at times on a's clock.
 
     from_key, to_key: the hop of packets that both saw. Each packet gives an upper or a lower bound, which depends on
         the point that it passed first. Empty for bounds from events in a known order.

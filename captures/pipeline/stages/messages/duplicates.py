@@ -175,7 +175,8 @@ class DuplicateStage:
 
     def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
         """Return arrivals in the order of frames in a file, else by time. A hop's arrivals are those of the point that
-        saw most of them; if several points did, of the one that saw most answers."""
+        saw most of them; if several points did, those of the one that saw the most answers.
+        """
         if len(arrivals) == 1:  # Nearly always.
             return [(arrivals[0].time_ns - self._offset_ns(arrivals[0]), arrivals[0])]
         hops: dict[str, list[Event]] = defaultdict(list)
@@ -227,7 +228,10 @@ class DuplicateStage:
 
 
 def _compared(one: tuple[int, Event], other: tuple[int, Event]) -> int:
-    """Return less than 0 if one arrival was first. Clocks may be put back, but frames are in a file in order."""
+    """Return a number below 0 if the arrival `one` came first.
+
+    A clock may be set back, but a file's frames are in order.
+    """
     first, second = one[1], other[1]
     if (first.place, first.file) == (second.place, second.file) and first.frame != second.frame:
         return first.frame - second.frame

@@ -47,7 +47,7 @@ class Ahead(NamedTuple):
         return self.offset_ns + round((time_ns - self.at_ns) * (self.drift_ppb / BILLION))
 
     def behind(self, reference: Ahead) -> Ahead:
-        """Return how far the clock is ahead of the reference of the clock that it was compared with."""
+        """Return how far this clock is ahead of a third, given how far the clock compared with it is ahead of that."""
         drift, further = self.drift_ppb / BILLION, reference.drift_ppb / BILLION
         known = self.uncertainty_ns is not None and reference.uncertainty_ns is not None
         return Ahead(

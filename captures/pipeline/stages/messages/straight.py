@@ -26,7 +26,7 @@ HOP_LIMIT: Final = 8
 """Messages that cross more hops are examined one by one."""
 NULL_TEXT: Final = guid_text(NULL_GUID)
 NOBODY, NO_KEY = -2, -3
-"""Stand for two keys that have no number: the null GUID, which belongs to nobody, and null. No key is numbered -1."""
+"""Numbers for two keys that have none: the null GUID, which belongs to nobody, and null. No key has the number -1."""
 ENDS: Final = ("from_key", "to_key", "source_manager", "destination_manager")
 
 

@@ -69,7 +69,7 @@ class Unconfirmed:
             del self._values[heappop(self._numbers)]
 
     def through(self, number: int) -> list[tuple[int, int, int | None]]:
-        """Take the numbers up to one, each with its MessageID and its time of arrival at the destination."""
+        """Remove and return the numbers up to this one, each with its MessageID and its time of arrival."""
         if number >= self._highest:
             numbers = sorted(self._numbers)
             self._numbers.clear()
@@ -152,7 +152,7 @@ class SequenceCount:
         return any(each.number == number and each.acker in ackers for each in self.order_rows)
 
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
-        """Take the numbers up to one, which an acknowledgment of this or the next number proves to have arrived.
+        """Remove and return numbers up to this one; an acknowledgment of it, or of the next, proves that they arrived.
 
         Numbers that a later message passed over are not taken: their receiver may not have accepted them.
         """

@@ -1,7 +1,7 @@
 """Where the messages of sequences followed one another, so that many can be taken at once.
 
-Sequences are judged apart from each other, so a batch may be sorted by sequence. Between two
-acknowledgments of a sequence, different hops are judged apart too. If a stretch of messages is in order on each
+Sequences are judged separately, so a batch may be sorted by sequence. Between two
+acknowledgments of a sequence, different hops are judged separately, too. If a stretch of messages is in order on each
 hop, only its first and last messages need to be examined.
 """
 

@@ -1,7 +1,7 @@
 """The queue managers at addresses, learnt in advance from all handshakes; each packet uses only the knowledge
 up to then.
 
-Connections are judged apart from each other, but an address that one handshake has shown names the ends of others.
+Connections are judged separately, but an address that one handshake has shown names the ends of others.
 There are few addresses and many packets, so every stage gets the whole directory.
 """
 

@@ -49,7 +49,7 @@ class Buckets:
     messages: int
 
     def hold(self, wanted: Buckets) -> bool:
-        """Whether these buckets are enough where the other numbers are wanted."""
+        """Whether these buckets are enough if the other numbers are wanted."""
         return wanted.connections <= MORE * self.connections and wanted.messages <= MORE * self.messages
 
 
@@ -84,7 +84,8 @@ class Checkpoint:
     form: of the saved data. names: a digest of the names of queue managers and queues.
     whole: the series without losses.
     newest_ns: the time of the last frame; if several series grew last, of the one that is furthest behind.
-    past: with a Past. sessions, sequences: with stages, by bucket. messages: with the rows of open messages, by bucket.
+    past: the part with a Past. sessions, sequences: the parts with stages, by bucket.
+    messages: the parts with the rows of open messages, by bucket.
     arrivals: by bucket, the settled parts of that table.
     open: parts of tables.
     """

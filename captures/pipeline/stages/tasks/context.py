@@ -146,10 +146,10 @@ class Out:
     """The output of one task: either settled or open rows.
 
     Args:
-        stage: that makes the rows.
+        stage: the stage that makes the rows.
         routes: the tables whose rows go on to other tasks, with their exchanges. All other rows are
             written.
-        outbox: that takes rows for other tasks.
+        outbox: takes rows for other tasks.
     """
 
     def __init__(

@@ -158,7 +158,7 @@ def follow(
 
     Args:
         checks: whether messages are followed from hop to hop.
-        tells: whether their outcomes are written, by one clock. If not, only their evidence about clocks is.
+        tells: whether their outcomes are written, with times by one clock. If not, only their evidence about clocks is.
     """
     done = Done()
     kept = MessageRows(context, task, inbox)

@@ -23,7 +23,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "counts": pa.map_(pa.string(), pa.int64()),
     "findings": pa.list_(FINDING),
 }
-"""By the words of the texts. No number is unsigned, because Delta Lake has none that are."""
+"""The types of columns, by the words for them in texts. None is unsigned, because Delta Lake has no such type."""
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
 """Texts as numbers in a dictionary: comparing, sorting, moving and writing them takes half the time."""
 REPEATED: Final = frozenset(
@@ -68,7 +68,7 @@ UNITS: Final = {
     "_bytes": "bytes",
     "_ppb": "billionths",
 }
-"""By the endings of names; times since 1970 are UTC."""
+"""The units of columns, by the endings of their names; times since 1970 are UTC."""
 _COLUMN: Final = re.compile(r"(?P<names>\w+(?:, \w+)*) +(?P<kind>[a-z]+)(?: +(?P<meaning>.*))?")
 
 

@@ -56,7 +56,7 @@ def seen_packet(
 
 
 def found(seen: SeenPacket, evidence: Evidence = NOTHING) -> list[dict[str, str]] | None:
-    """Return the findings of a packet, with those of keys, for the column `own_findings`."""
+    """Return the findings about a packet, with those from keys, for the column `own_findings`."""
     findings = [
         {"severity": str(each.severity), "code": each.code, "text": each.text, "section": each.section}
         for each in (*own_findings(seen), *evidence.findings(seen.number))
@@ -92,8 +92,9 @@ def add_one_by_one(
     texts: bool = False,
     ring: KeyRing | None = None,
 ) -> None:
-    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends`, `framed`, `cut` are for all rows.
+    """Fill in all columns of these rows; `starts`, `ends`, `framed` and `cut` are for all rows of the table.
 
+    texts: whether to fill in `body_text`.
     ring: the available keys, if any are to be asked.
     """
     for first in range(0, len(rows), AT_A_TIME):

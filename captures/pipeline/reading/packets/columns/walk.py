@@ -1,8 +1,8 @@
 """The third reader of the layouts: one record of many packets at once, with vectors instead of numbers.
 
 construct reads a packet by its layout, the generated codec reads it at the speed of `struct`; here a field is read in
-all packets before the next one. `this` expressions work on vectors as on numbers, a rule tells
-which rows break it, a choice divides the rows, and a size that differs from packet to packet moves each row by its own.
+all packets before the next one. `this` expressions work on vectors as on numbers, a rule tells which rows break it, a
+choice divides the rows, and a size that differs from packet to packet moves each row by its own size.
 
 It accepts or refuses each row. The codec judges refused rows, and words the fault; so the walk may also refuse
 what it cannot read, such as a long list, and only time is lost.
@@ -80,7 +80,7 @@ class Run:
         return values
 
     def octets(self, offset: int, size: int) -> Octets:
-        """Return one field of `size` bytes, one row for each row; zeros for a row without it."""
+        """Return the bytes of one field, row by row, `size` bytes each; zeros for a row without it."""
         columns = self._bytes()[:, offset : offset + size]
         if self._rows is None:
             return np.ascontiguousarray(columns)
