@@ -1,4 +1,4 @@
-"""How long something takes, counted by size."""
+"""Counts of durations, by their size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong, in one line."""
+"""Error texts: one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody else has written, wherever we show it: on one line, and not for ever."""
+"""Texts that somebody else wrote, wherever we show them: on one line, and cut to a limited length."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ numbers = st.integers(1, LAST)
 
 
 class RangesAgainstASet(RuleBasedStateMachine):
-    """Ranges join and overlap, the low end is dropped, all is forgotten."""
+    """Ranges join and overlap, the low end is dropped, and all numbers are forgotten."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Times as people read them: every one that a capture can have, and read again as it was written."""
+"""Times as people read them: every time that a capture can have; each is read back as it was written."""
 
 from __future__ import annotations
 

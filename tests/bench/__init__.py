@@ -1,5 +1,5 @@
-"""How fast it is here: `make bench`, or one measurement, as `python -m tests.bench chain`.
+"""Benchmarks: run all with `make bench`, or one by its name: `python -m tests.bench chain`.
 
-Read `chain.py` first, then `load/row.py`. What is compared is measured in turns (`figures.in_turns`). Each message is
-checked, and without that there are no figures.
+Read `chain.py` first, then `load/row.py`. Things that are compared are measured in turns (`figures.in_turns`). Each
+message is checked; if one is wrong, there are no figures.
 """

@@ -34,12 +34,12 @@ MEASURES: Final[dict[str, Callable[[Options, Told], Coroutine[Any, Any, Result]]
     "world": worlds.measure,
     "analyse": analyse.measure,
 }
-"""In the order in which all of them are measured."""
+"""The measurements, in the order in which all of them run."""
 QUICK_ROUNDS: Final = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print one table, and write it where that was asked for."""
+    """Measure, print one table, and write it to a file if one was named."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     names = ",".join(MEASURES)
     parser.add_argument("names", nargs="*", choices=[[], *MEASURES], metavar=f"{{{names}}}")
@@ -92,7 +92,7 @@ def _measure(names: Sequence[str], options: Options, out: Path | None) -> int:
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """The first error within groups of any size, if all in them are our own or the group is of one; else the group."""
+    """Return the first error within groups of any size, if all are our own or there is only one; else the group."""
     while isinstance(error, BaseExceptionGroup):
         if len(error.exceptions) > 1 and error.split(MqprotoError)[1] is not None:
             return error
@@ -101,10 +101,10 @@ def _first_of(error: BaseException) -> BaseException:
 
 
 def _result(measure: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """What one came to. If what it measured did not do what it should, it has no figures, and others are measured.
+    """Return the result of one measurement. If it failed a check, it has no figures, and the others still run.
 
     Raises:
-        UsageError: what was typed cannot be measured here.
+        UsageError: the options ask for something that cannot be measured here.
     """
     try:
         return trio.run(measure)

@@ -1,8 +1,9 @@
-"""`bench analyse`: how fast captures become tables, in how much memory, and at what cost when there is more of them.
+"""`bench analyse`: how fast captures become tables, in how much memory, and how the cost grows with the captures.
 
-All is taken in one run, in turns, after Spark has started and has done a small capture, so that a busy machine slows
-all of it. Every capture is by the book, and figures are given only if all of its packets were read, and nothing found.
-What is written meanwhile goes to the folder for temporary files: some three times the size of the largest capture.
+All measurements are taken in one run, in turns, after Spark has started and analysed a small capture, so a busy
+machine slows all of them alike. Every capture follows the protocol. There are figures only if all of its packets were
+read and nothing was found. Meanwhile up to about three times the size of the largest capture is written to the folder
+for temporary files.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ WARM_UP_RANGE_BYTES: Final = 1 << 20
 """So small that every core's worker has something to do."""
 MEGABYTE: Final = 10**6
 PACKET_BYTES: Final = 724
-"""What a packet takes in the capture, on the average."""
+"""The average size of a packet in the capture."""
 ROUNDS_MB: Final = 1_000
-"""A further capture that is smaller is analysed more than once, until that is done."""
+"""Captures smaller than this are analysed repeatedly, until this much has been read."""
 WANTED_PER_S: Final = {"source to header columns": 400_000, "table of packets": 200_000, "all tables": 50_000}
 SOURCE, TABLE, WHOLE = WANTED_PER_S
 WANTED_FLAT: Final = 1.5
 LIMIT_BYTES: Final = 2 << 30
 """The resident memory that an executor may need: Java and its Python workers together, as Spark's `2g` has it."""
 LAST_OF_TABLE: Final = "writing packets"
-"""The stage that has written the table of packets when it ends."""
+"""The stage whose end means that the table of packets is written."""
 
 
 async def measure(options: Options, told: Told) -> Result:
     """Start Spark on two cores of this machine, and measure.
 
     Raises:
-        BenchError: tables are not what they have to be.
+        BenchError: the tables are not as they should be.
         JobError: Spark did not start, or a task failed; the text names its log.
         UsageError: there is no Spark here.
     """
@@ -79,7 +80,7 @@ async def measure(options: Options, told: Told) -> Result:
 
 
 async def measure_by(bench: Bench, engine: str, options: Options, told: Told) -> Result:
-    """The same by an engine that runs."""
+    """Measure with an engine that is running."""
     first_mb, *further_mb = options.megabytes or (QUICK_MB if options.quick else USUAL_MB,)
     with bench.capture(_packets(first_mb)) as capture:
         jobs: dict[str, Any] = {
@@ -121,7 +122,7 @@ def _packets(size_mb: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What is measured on."""
+    """A capture to measure with."""
 
     path: Path
     packets: int
@@ -130,7 +131,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What one took: until the table of packets was written, in all, and each stage."""
+    """The time that one analysis took: until the table of packets was written, in all, and by stage."""
 
     table_s: float
     whole_s: float
@@ -139,9 +140,9 @@ class Analysis:
 
 
 def costs_of(capture: Capture, rounds: Sequence[Analysis]) -> Iterator[Figure]:
-    """What the analysis of a capture costs, by the clock on the wall, in processors and in memory.
+    """Return what it costs to analyse a capture: wall-clock time, processor time and memory.
 
-    What processes had resident has pages of captures among it.
+    The resident memory of processes includes pages of captures.
     """
     size = f"{capture.size_bytes / MEGABYTE:,.0f} MB"
     us = 1e6 / capture.packets
@@ -185,7 +186,7 @@ class Bench:
 
     @contextmanager
     def capture(self, packets: int) -> Iterator[Capture]:
-        """A capture, for the block."""
+        """Provide a capture for the block."""
         path = self._folder / "bulk.pcapng"
         try:
             written = write_capture(path, packets, self._connections)
@@ -194,13 +195,13 @@ class Bench:
             path.unlink(missing_ok=True)
 
     def warm_up(self) -> None:
-        """Let all that is done once be done: Java compiles, workers start and import."""
+        """Do everything that happens only once: Java compiles, workers start and import."""
         with self.capture(WARM_UP_PACKETS) as capture:
             self.source_s(capture, WARM_UP_RANGE_BYTES)
             self.analyse(capture, WARM_UP_RANGE_BYTES)
 
     def source_s(self, capture: Capture, range_bytes: int = RANGE_BYTES) -> float:
-        """How long it takes for all header columns to come to Spark, which drops them."""
+        """Return how long it takes until all header columns have reached Spark, which drops them."""
         began_s = time.monotonic()
         reader = self._spark.read.format("mqproto").option("rows", "segments")
         table = reader.option("rangeBytes", str(range_bytes)).load(str(capture.path))
@@ -208,10 +209,10 @@ class Bench:
         return time.monotonic() - began_s
 
     def analyse(self, capture: Capture, range_bytes: int = RANGE_BYTES) -> Analysis:
-        """All tables.
+        """Make all tables.
 
         Raises:
-            BenchError: they lack packets, or something was found wrong.
+            BenchError: packets are missing from them, or there was a finding.
         """
         from mqproto.captures.pipeline.run.job import analyse
         from mqproto.captures.pipeline.tables.tables import Tables
@@ -229,10 +230,10 @@ class Bench:
 
 
 def check(packets: int, capture: Capture, codes: Sequence[tuple[Any, str]]) -> None:
-    """See that so many packets are all of a capture, and that nothing was found.
+    """Check that a capture has so many packets, and that there was no finding.
 
     Raises:
-        BenchError: they are not, or something was.
+        BenchError: it has another number of packets, or there was a finding.
     """
     if packets != capture.packets or codes:
         wrong = ", ".join(code for _, code in codes) or "nothing"

@@ -1,13 +1,13 @@
-"""`bench backlog`: what many messages that wait cost, in memory, in throughput, and after a restart.
+"""`bench backlog`: the cost of many waiting messages: in memory, in throughput, and after a restart.
 
-They wait twice. First the destination is killed, and they pile up at the intermediate. Then it is back and takes all of
-them, but nobody receives. While they wait in its queue, messages go on flowing, in turns with a second row of nodes in
-which nothing waits. A queue manager holds a window of each queue and not the queue, so neither its memory nor
-what a message costs may grow with what waits.
+They wait twice. First the destination is killed, and they pile up at the intermediate. Then the destination comes back
+and takes all of them, but nobody receives. While they wait in its queue, other messages keep flowing, in turns with a
+second row of nodes in which nothing waits. A queue manager holds a window of each queue instead of the queue, so
+neither its memory nor the cost of a message may grow with the number of waiting messages.
 
-Then the same with messages of mixed sizes, from nothing to nearly 4 MiB, through nodes of their own: windows and pages
-end at their limits in bytes, with a large message between small ones. They wait and are received twice, first without
-a restart, since a node that starts anew finds in its store what it had passed over.
+Then the same is done with messages of mixed sizes, from nothing to nearly 4 MiB, through other nodes. Windows and
+pages then end at their limits in bytes, with a large message between small ones. These messages wait and are received
+twice. The first time is without a restart, because a restarted node finds in its store what it had passed over.
 """
 
 from __future__ import annotations
@@ -44,21 +44,25 @@ MESSAGES: Final = 100_000
 QUICK_MESSAGES: Final = 5_000
 FLOW_MESSAGES: Final = 10_000
 AFTERMATH: Final = 5
-"""For how many that wait one flows before they are compared. What has moved on is still cleared from
-the stores that it passed, along with what comes later: that has a figure of its own, and is over before the others."""
+"""Before both cases are compared, one message flows for every so many that wait. Messages that moved on are still being
+cleared from the stores that they passed; this has a figure of its own, and ends before the others begin.
+"""
 MIXED_EVERY: Final = 50
 MIXED_LEAST: Final = 1_000
 MIXED_SEED: Final = 0
-"""Those of mixed sizes have some 40 times as many bytes each: one waits for 50 of one size. This is the least."""
+"""Messages of mixed sizes have about 40 times as many bytes.
+
+So one of them waits for every MIXED_EVERY of one size, but at least MIXED_LEAST.
+"""
 LIMIT_MB: Final = 200
-"""The resident memory that no node may need, however much waits."""
+"""The resident memory that no node may exceed, however many messages wait."""
 MEGABYTE: Final = 10**6
 WANTED_RATIO: Final = 0.8
 WANTED_SERVES_S: Final = 5
 
 
 async def measure(options: Options, told: Told) -> Result:
-    """Pile up messages, restart the nodes that have them, let others flow by, and receive all.
+    """Pile up messages, restart the nodes that have them, let others flow, and receive all of them.
 
     Raises:
         BenchError: a message was lost, came twice, out of order or altered, or the nodes took too long.
@@ -81,7 +85,7 @@ async def measure(options: Options, told: Told) -> Result:
 
 
 async def _of_one_size(messages: int, rounds: int, told: Told) -> Result:
-    """In turns with nodes where nothing waits."""
+    """Measure in turns with nodes where nothing waits."""
     flowing = min(messages, FLOW_MESSAGES)
     body = bytes(BODY_BYTES)
     async with row(in_a_row()) as empty, row(in_a_row()) as deep:
@@ -114,7 +118,7 @@ async def _of_one_size(messages: int, rounds: int, told: Told) -> Result:
 
 
 async def _of_mixed_sizes(messages: int, rounds: int, told: Told) -> Result:
-    """They wait and are received without a restart, and once more with some."""
+    """Let them wait and be received without a restart, and again with restarts."""
     flowing = max(1, messages // AFTERMATH)
     async with row(in_a_row()) as nodes:
         traffic = nodes.traffic(mixed(orders(2 * (messages + flowing), MIXED_SEED, HEAVY)))
@@ -137,11 +141,11 @@ async def _of_mixed_sizes(messages: int, rounds: int, told: Told) -> Result:
 
 
 class _Pile:
-    """Much that waits in a row of nodes, from the first message to the last; perhaps more than once.
+    """Many waiting messages in a row of nodes, from the first message to the last, perhaps more than once.
 
     Args:
         messages: how many wait at once.
-        what: is under way, in words.
+        what: what is being done, in words.
     """
 
     def __init__(self, nodes: Row, traffic: Traffic, messages: int, what: str, told: Told) -> None:
@@ -157,7 +161,7 @@ class _Pile:
         self._noted.setdefault((name, unit, at_most), []).append(value)
 
     def _look(self, node: str = "", when: str = "") -> None:
-        """Note what a node has resident, and what each has had at most."""
+        """Note the resident memory of a node, and the greatest resident memory of each node."""
         for name, memory in self._nodes.memory().items():
             if name == node:
                 resident = memory.resident_bytes
@@ -168,14 +172,14 @@ class _Pile:
     def _note_cost(
         self, what: str, messages: int, before_s: Mapping[str, float | None], start_s: float
     ) -> None:
-        """Note how fast it was, and what the nodes have spent on a message since then, all of them together."""
+        """Note the speed, and what all nodes together have spent on a message since then."""
         self._note(what, "messages/s", messages / (trio.current_time() - start_s))
         spent_s = [difference(before_s[name], now_s) for name, now_s in self._nodes.cpu_s().items()]
         each = None if None in spent_s else 1e6 * sum(filter(None, spent_s)) / messages
         self._note(f"CPU of the three nodes, {what}", "µs/message", each)
 
     async def pile_up(self, kills: int) -> None:
-        """All messages come to wait at the intermediate, which is killed and started again `kills` times."""
+        """Let all messages pile up at the intermediate, which is killed and started again `kills` times."""
         supervisor = self._nodes.supervisor
         self._tell(f"{self._messages:,} messages are sent to a node that is down")
         await supervisor.kill(DESTINATION)
@@ -195,7 +199,7 @@ class _Pile:
         self._look()
 
     async def move_on(self) -> None:
-        """The destination is back, and takes all of them."""
+        """Let the destination come back and take all of them."""
         self._tell(f"{self._messages:,} messages move on to {DESTINATION}")
         started = await self._nodes.supervisor.start(DESTINATION)
         before_s = self._nodes.cpu_s()
@@ -206,9 +210,9 @@ class _Pile:
         self._look(DESTINATION, "all in its queue")
 
     async def take_all(self, kills: int) -> None:
-        """The destination is killed with all in its queue, and started again `kills` times; then all are received.
+        """Kill the destination with all messages in its queue, start it again, `kills` times; then receive all of them.
 
-        Each message is checked, and that no copy of one comes after them.
+        Each message is checked, and no copy of one may follow them.
         """
         for number in range(1, kills + 1):
             self._tell(f"{DESTINATION} is killed, {number} of {kills}")
@@ -232,7 +236,7 @@ class _Pile:
         self._look()
 
     async def _until_all_wait(self) -> None:
-        """Wait until the intermediate has every message. What the sender sends again it has once, while it waits."""
+        """Wait until the intermediate has every message. It also holds, once, those that the sender sends again."""
         arrived = 0
 
         async def all_wait() -> bool:
@@ -247,7 +251,7 @@ class _Pile:
         self._told(f"{self._what}: {words}")
 
     def result(self, *figures: Figure, notes: list[str]) -> Result:
-        """What was noted, behind these."""
+        """Return what was noted, followed by these results."""
         for name in THREE:
             self._note(f"most that was resident, {name}", "MB", self._peaks_mb.get(name), LIMIT_MB)
         noted = [
@@ -258,7 +262,7 @@ class _Pile:
 
 
 def over_limit(peaks_mb: Mapping[str, float]) -> list[str]:
-    """By name what each node had resident at most: those that had more than any may, in words."""
+    """Return, in words, the nodes whose greatest resident memory is over the limit."""
     return [
         f"{name} had {peak_mb:,.0f} MB resident, and may have {LIMIT_MB}"
         for name, peak_mb in peaks_mb.items()

@@ -1,4 +1,4 @@
-"""Captures of any size for `bench analyse`: many senders, one destination, everything by the book.
+"""Captures of any size for `bench analyse`: many senders and one destination, all following the protocol.
 
 python -m tests.bench.bulk FILE PACKETS [CONNECTIONS]
 """
@@ -38,11 +38,11 @@ from mqproto.wire.layouts.user import user_header
 BEGAN_NS: Final = 1_700_000_000_000_000_000
 SPACING_NS: Final = 10_000
 BATCH: Final = 32
-"""How many messages cross before they are acknowledged; a SessionAck can say of 32 that they are saved."""
+"""How many messages cross before they are acknowledged; a SessionAck can report at most 32 as saved."""
 BODY_BYTES: Final = range(100, 900)
-"""With the headers, packets of some 300 to 1,100 bytes."""
+"""With the headers, packets have about 300 to 1,100 bytes."""
 ORDER_ACK_EVERY: Final = 4
-"""After how many batches an OrderAck comes."""
+"""An OrderAck comes after so many batches."""
 
 _MESSAGE_ID: Final = base_header.sizeof() + user_header.offset_of("message_id")
 
@@ -58,7 +58,7 @@ _PAYLOAD: Final = _TCP + TCP_HEADER.size
 
 
 class _Capture:
-    """A pcapng file as it grows: frames, and repetitions of the last one with other numbers in it."""
+    """A growing pcapng file: frames, and repetitions of the last frame with other numbers in it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.frame_count = 0
@@ -67,18 +67,18 @@ class _Capture:
         self._writer = PcapngWriter(self._written)
 
     def write(self, frame: bytes) -> None:
-        """The next frame."""
+        """Write the next frame."""
         self._flush()
         self._writer.write(Frame(self._time_ns(), frame))
         self.frame_count += 1
 
     def repeat(self, count: int, numbers: tuple[int, ...]) -> None:
-        """The last frame `count` times more, as a sender of packets of one size would go on.
+        """Write the last frame `count` more times, as a sender of packets of equal size would continue.
 
-        Encoding each of them anew takes ten times as long.
+        Encoding each of them separately takes ten times as long.
 
         Args:
-            numbers: where in the payload there are numbers of 32 bits, little-endian, that grow by 1 each time.
+            numbers: the places in the payload of 32-bit little-endian numbers that grow by 1 each time.
         """
         block = bytearray(self._written.getbuffer())
         sequence, identification = _at(">I", block, _SEQUENCE), _at(">H", block, _IDENTIFICATION)
@@ -104,7 +104,7 @@ class _Capture:
             self.frame_count += 1
 
     def finish(self) -> None:
-        """Everything is in the file."""
+        """Write everything that is left to the file."""
         self._flush()
 
     def _flush(self) -> None:
@@ -123,14 +123,14 @@ def _at(form: str, data: bytearray, place: int) -> int:
 
 @dataclass(slots=True)
 class _Count:
-    """What one side has sent and received of messages, and where its stream is."""
+    """How many messages one side has sent and received, and the position in its stream."""
 
     sent: int = 0
     received: int = 0
 
 
 class _Sender:
-    """One queue manager that sends orders over one connection, and what comes back on it."""
+    """A queue manager that sends orders over one connection, and the answers to it."""
 
     def __init__(self, number: int, of: int, dice: random.Random, capture: _Capture) -> None:
         self._number, self._of, self._capture = number, of, capture
@@ -149,7 +149,7 @@ class _Sender:
         self._batches = 0
 
     def open(self) -> None:
-        """TCP's handshake, and the session's."""
+        """Write TCP's handshake and the session's."""
         for side, flags in ((Side.CLIENT, SYN), (Side.SERVER, SYN | ACK), (Side.CLIENT, ACK)):
             self._capture.write(self._segments.leave(side, flags))
             self._segments.arrive(side.other)
@@ -162,7 +162,7 @@ class _Sender:
             self._send(Side.SERVER, packet)
 
     def batch(self) -> None:
-        """Some orders, their session acknowledgment, and now and then an OrderAck."""
+        """Write some orders, their session acknowledgment, and from time to time an OrderAck."""
         client, server = self._count[Side.CLIENT], self._count[Side.SERVER]
         order, numbers_at = self._order(client.sent + 1)
         self._send(Side.CLIENT, order)
@@ -181,7 +181,7 @@ class _Sender:
             self._send(Side.CLIENT, self._session_ack(Side.CLIENT, 0))
 
     def _order(self, number: int) -> tuple[bytes, int]:
-        """An order, and where in it the number in its sequence stands; the number before it follows."""
+        """Return an order, and the place of its sequence number in it; the number before it follows there."""
         transaction = TransactionHeader(
             flags=TransactionHeader.first.mask | TransactionHeader.last.mask,
             tx_sequence_id=self._sequence,
@@ -235,10 +235,10 @@ class _Sender:
 
 
 def write_capture(path: Path, packets: int, connections: int = 64, seed: int = 1) -> int:
-    """Write a pcapng file of at least `packets` packets, one a segment; how many they are.
+    """Write a pcapng file of at least `packets` packets, one per segment; return their number.
 
     Args:
-        connections: that many senders take turns, a batch each; at most 65,536.
+        connections: so many senders take turns, a batch each; at most 65,536.
     """
     dice = random.Random(seed)
     with path.open("wb") as file:

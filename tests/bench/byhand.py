@@ -1,13 +1,13 @@
-"""UserMessages read and written by hand with `struct`: the yardstick of the generated codec.
+"""UserMessages read and written by hand with `struct`: the yardstick for the generated codec.
 
-This is what a careful engineer would write who has only this packet to care for: the same records, every check of the
-layouts, each section bounded by the end of the packet, reserved bits kept, and the packet that is common first. Records
-that every packet has are made without their `__init__`, as the generated codec makes them: there is no quicker way, so
-the ratio to this code says what generating costs, not what objects cost. Headers that the measured messages do not have
-are left to construct.
+A careful engineer who cares only about this packet would write this code. It has the same records, every check of the
+layouts, each section bounded by the end of the packet, reserved bits kept, and the common packet first. Records that
+every packet has are made without their `__init__`, as in the generated codec: there is no quicker way. So the ratio to
+this code shows what generating costs, not what objects cost. Headers that the measured messages do not have are left
+to construct.
 
-test_byhand.py holds this code to the codec on valid and on broken packets. Nobody should want it instead: every offset
-and every rule is written twice, and it finds no words for a refusal.  [MS-MQMQ] 2.2.19, 2.2.20
+test_byhand.py compares this code with the codec on valid and on broken packets. Nobody should want it instead: every
+offset and every rule is written twice, and it has no words for a refusal.  [MS-MQMQ] 2.2.19, 2.2.20
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mqproto.wire.schema.refused import Refused
 from mqproto.wire.schema.stream import PacketStream
 
 HEAD: Final = struct.Struct("<BBHIII16s16sIIII")
-"""BaseHeader and the fixed part of UserHeader."""
+"""The BaseHeader and the fixed part of the UserHeader."""
 TRANSACTION: Final = struct.Struct("<IIIII")
 PROPERTIES: Final = struct.Struct("<BBH20sIIIIIIII")
 PRIVATE: Final = struct.Struct("<16sI")
@@ -60,10 +60,10 @@ _pack_properties: Final = PROPERTIES.pack
 
 
 def parse(data: bytes) -> UserMessage:
-    """One whole UserMessage, its SessionHeader included.
+    """Read one whole UserMessage, its SessionHeader included.
 
     Raises:
-        one of REFUSALS: the bytes form none.
+        one of REFUSALS: the bytes do not form one.
     """
     if type(data) is not bytes:
         data = bytes(data)
@@ -227,7 +227,7 @@ def parse(data: bytes) -> UserMessage:
 
 
 def _parse_name(kind: int, data: bytes, at: int, end: int) -> tuple[QueueName, bytes, int]:
-    """A queue name of UserHeader, the padding behind it, and where that ends."""
+    """Read a queue name of the UserHeader and the padding behind it; return also where that ends."""
     if kind < 2:
         return None, b"", at
     if kind < 5:
@@ -247,7 +247,7 @@ def _parse_name(kind: int, data: bytes, at: int, end: int) -> tuple[QueueName, b
 
 
 def _parse_rare(record: Record[Any], data: bytes, at: int) -> tuple[Any, int]:
-    """A header that few messages have, by construct, and where it ends."""
+    """Read a header that few messages have, with construct; return also where it ends."""
     stream = PacketStream(data[at:], at)
     try:
         return record.typed(record.parse_stream(stream)), stream.tell()
@@ -262,7 +262,7 @@ def _octets(data: bytes, at: int, size: int, end: int) -> bytes:
 
 
 def _text(data: bytes, at: int, stop: int) -> str:
-    """UTF-16 that ends with its only NUL, without that."""
+    """Return UTF-16 text that ends with its only NUL, without that NUL."""
     text = utf_16_le_decode(data[at : stop - 2], "surrogatepass", True)[0]
     if data[stop - 2] or data[stop - 1] or "\0" in text:
         raise Refused
@@ -270,10 +270,10 @@ def _text(data: bytes, at: int, stop: int) -> str:
 
 
 def build(message: UserMessage) -> bytes:
-    """The bytes of a UserMessage, its SessionHeader included.
+    """Return the bytes of a UserMessage, its SessionHeader included.
 
     Raises:
-        one of REFUSALS: a value breaks a rule, or the flags announce other headers than there are.
+        one of REFUSALS: a value breaks a rule, or the flags announce other headers than it has.
     """
     base, user, properties = message.base, message.user, message.properties
     base_flags, flags = base.flags, user.flags
@@ -380,7 +380,7 @@ def build(message: UserMessage) -> bytes:
 
 
 def _build_name(kind: int, name: Any, padding: bytes, at: int) -> bytes:
-    """A queue name of UserHeader, with the padding behind it."""
+    """Return a queue name of the UserHeader, with the padding behind it."""
     if kind < 2:
         if name is not None:
             raise Refused
@@ -414,7 +414,7 @@ def _wide(text: str) -> bytes:
 
 
 def _build_rare(record: Record[Any], value: Any, at: int) -> bytes:
-    """A header that few messages have, by construct."""
+    """Return a header that few messages have, made by construct."""
     stream = PacketStream(b"", at)
     try:
         record.build_stream(plain(value), stream)

@@ -1,7 +1,7 @@
 """`bench chain` and `latency`: transactional messages through three node processes, on disk at every hop.
 
-The chain goes as fast as it can. For the latency messages are sent when they are due, however long those before them
-take (load/traffic.py), so a stall is in the figures of all that it held up.
+The chain goes as fast as it can. For the latency, each message is sent when it is due, however long those before it
+take (load/traffic.py), so a stall shows in the figures of all messages that it held up.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.bench.machine import flush_ms
 MESSAGES: Final = 20_000
 QUICK_MESSAGES: Final = 2_000
 WANTED_PER_S: Final = {64: 20_000, 1_024: 30_000}
-"""By window: MSMQ's default, and one between nodes that are both ours."""
+"""Wanted messages a second by window: MSMQ's default, and a window between two nodes of ours."""
 WANTED_CPU_US: Final = 60
 PROTECTED: Final = "encrypted and signed"
 RATES: Final = (200, 2_000)
 SECONDS: Final = 15.0
-"""3,000 messages at 200 a second, of which three are beyond p99.9."""
+"""So there are 3,000 messages, at 200 a second; three of them are beyond p99.9."""
 QUICK_SECONDS: Final = 1.5
 PERCENTILES: Final = (50, 99, 99.9)
 WANTED_MS: Final[dict[tuple[int, float], float]] = {(200, 99): 10}
@@ -43,11 +43,11 @@ FLUSH: Final = "a flush of 64 KiB, in each round"
 
 
 async def measure_chain(options: Options, told: Told) -> Result:
-    """With each window in turn.
+    """Measure the chain with each window in turn.
 
     Raises:
         BenchError: a message was lost, came twice, out of order or altered.
-        NodeError: a node does not start, or a server.
+        NodeError: a node or a server does not start.
         UsageError: there is no such server here.
     """
     count = options.messages or (QUICK_MESSAGES if options.quick else MESSAGES)
@@ -85,7 +85,7 @@ async def measure_chain(options: Options, told: Told) -> Result:
 
 
 async def measure_latency(options: Options, told: Told) -> Result:
-    """From when a message was due to be sent until its consumer has it, three flushes later; raises as above."""
+    """Measure from when a message is due to be sent until its consumer has it, three flushes later. Raises as above."""
     seconds = QUICK_SECONDS if options.quick else SECONDS
     async with _beside(options) as others, row(in_a_row()) as nodes:
         await nodes.flood(WARM_UP_MESSAGES, alike(bytes(BODY_BYTES)))
@@ -117,7 +117,7 @@ async def measure_latency(options: Options, told: Told) -> Result:
 
 @asynccontextmanager
 async def _beside(options: Options) -> AsyncIterator[dict[str, nats.Chain]]:
-    """Servers of NATS in both settings, if they were asked for; all of them run all the time."""
+    """Run servers of NATS in both settings all the time, if they were asked for."""
     async with AsyncExitStack() as stack:
         yield {
             name: await stack.enter_async_context(nats.chain_of(flushed=flushed))
@@ -136,7 +136,7 @@ def _notes(others: dict[str, nats.Chain]) -> Iterator[str]:
 def _costs(
     title: str, flows: Sequence[Flow], per_s: float | None = None, cpu_us: float | None = None
 ) -> Iterator[Figure]:
-    """What is told of a chain that goes as fast as it can, of nodes or of servers."""
+    """Return the figures of a chain, of nodes or of servers, that goes as fast as it can."""
     yield Figure(f"{title}: throughput", "messages/s", tuple(flow.messages_per_s for flow in flows), per_s)
     yield from _processors(title, flows, cpu_us)
     for name in THREE:
@@ -153,7 +153,7 @@ def _processors(title: str, flows: Sequence[Flow], wanted_us: float | None = Non
 
 
 def _compared(title: str, ours: Sequence[Flow], theirs: Sequence[Flow]) -> Iterator[Figure]:
-    """Round by round."""
+    """Return the ratios, round by round."""
     rates = [[flow.messages_per_s for flow in flows] for flows in (ours, theirs)]
     yield Figure(f"{title}, throughput", "ratio", ratios(*rates), at_least=1)
     spent = [known([flow.cpu_us() for flow in flows]) for flows in (ours, theirs)]

@@ -1,7 +1,7 @@
 """`bench codec`: the generated codec beside code written by hand, and construct's interpreter.
 
-All that are compared have their turn in each round of one run, so that a busy machine slows all of them, and what
-counts are the ratios of the rounds. Each has to read and write the same message before it is measured.
+All of these have their turn in each round of one run, so a busy machine slows all of them. Only the ratios within
+rounds count. Each has to read and write the same message before it is measured.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.bench.figures import Figure, Options, Result, Told, in_turns, ratios
 
 BODY_BYTES: Final = 1_024
 MOST_BY_HAND: Final = 1.2
-"""How much longer than code written by hand the generated code may take."""
+"""How many times as long as code written by hand the generated code may take."""
 SLICE_S: Final = 0.01
-"""For about how long each has its turn."""
+"""The approximate length of a turn."""
 SLICES: Final = 4
-"""Turns of each in a round."""
+"""How many turns each has in a round."""
 GENERATED: Final = "generated"
 BY_HAND: Final = "by hand"
 CONSTRUCT: Final = "construct"
@@ -42,10 +42,10 @@ Job = Callable[[], object]
 
 
 def example(body_bytes: int = BODY_BYTES, kind: str = "private") -> UserMessage:
-    """A message such as the chain carries.
+    """Return a message like those that the chain carries.
 
     Args:
-        kind: of the destination's name, from DESTINATIONS.
+        kind: the kind of the destination's name, from DESTINATIONS.
     """
     return user_message(
         source=Guid(bytes(range(16))),
@@ -68,7 +68,7 @@ async def measure(options: Options, told: Told) -> Result:
     """Parse, build and check a transactional message with a body of 1 KiB.
 
     Raises:
-        AssertionError: somebody reads or writes another message, and its figures would mean nothing.
+        AssertionError: one of them reads or writes another message, so its figures would mean nothing.
     """
     jobs: dict[str, Job] = {}
     sizes = []
@@ -111,7 +111,7 @@ def _ratios(times: dict[str, list[float]]) -> Iterator[Figure]:
 
 
 def _microseconds(job: Job, repeat: int) -> float:
-    """Of CPU, for one call."""
+    """Return the microseconds of processor time for one call."""
     begun = time.process_time()
     for _ in range(repeat):
         job()

@@ -1,4 +1,4 @@
-"""What tests of benchmarks get: those of the simulator have some of it as well."""
+"""Fixtures for tests of benchmarks; the simulator's tests use some of them as well."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["forked_programs", "no_width_from_outside"]
 
 @pytest.fixture
 def nodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of nodes are in this process, where they start at once; all that they take is this process's."""
+    """Run rows of nodes in this process, where they start at once; all their costs are this process's."""
 
     @asynccontextmanager
     async def supervised(topology: Topology, folder: Path) -> AsyncIterator[SimpleNamespace]:
@@ -37,5 +37,5 @@ def nodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def short_lives(forked_programs: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes start at once, as forks, and are killed at the end: how they stop is not what is tested."""
+    """Start nodes at once, as forks, and kill them at the end; how they stop is not tested here."""
     monkeypatch.setattr(Supervisor, "stop", Supervisor.kill)

@@ -1,10 +1,11 @@
-"""`bench edges`: what a message costs at the gateway and at the trigger, beside programs without messaging.
+"""`bench edges`: the cost of a message at the gateway and at the trigger, beside programs without messaging.
 
-Whatever is compared does the same work in the same round, in turns: a gateway, and uvicorn with SQLite
-(programs/accepting.py), take the same POSTs from the same program (posting.py); a trigger, and a worker on a table of
-SQLite (working.py), call the same consumer (consuming.py). All programs run all the time, and one at a time has work.
-All of it is measured with stores on the disk of temporary files, and in memory where there is such a place: what a
-commit of one's own costs depends on the disk.
+All programs do the same work in the same round, in turns. A gateway, and uvicorn with SQLite (programs/accepting.py),
+take the same POSTs from the same program (posting.py). A trigger, and a worker on a table of SQLite (working.py), call
+the same consumer (consuming.py). All programs run all the time, and one at a time has work.
+
+Everything is measured with stores on the disk of temporary files, and also in memory if that is possible, because the
+cost of a separate commit depends on the disk.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from tests.memory import memory
 AT_ONCE: Final = (1, 16, 64)
 SECONDS: Final = 1.0
 QUICK_SECONDS: Final = 0.3
-"""For how long each server takes POSTs, each number at once."""
+"""How long each server takes POSTs, for each number of connections."""
 DELIVERIES: Final = 500
 QUICK_DELIVERIES: Final = 150
 FLUSH: Final = "a flush of 64 KiB on disk, in each round"
 
 
 def places() -> dict[str, str | None]:
-    """Where stores lie: below which folder, None for that of temporary files."""
+    """Return the folders below which stores are placed; None for the folder of temporary files."""
     return {"disk": None, **({"memory": found} if (found := memory()) else {})}
 
 
 async def measure(options: Options, told: Told, at_once: Sequence[int] = AT_ONCE) -> Result:
-    """After a round that does not count.
+    """Measure, after a round that does not count.
 
     Raises:
         BenchError: a POST was not answered 200, or a message was lost, came twice or out of order.
@@ -75,7 +76,7 @@ async def measure(options: Options, told: Told, at_once: Sequence[int] = AT_ONCE
 
 
 def _ratios(what: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Figure]:
-    """Of the rate of each of ours to that of each bare program."""
+    """Return the ratios of the rate of each of our programs to that of each bare program."""
     ours, bare = (TRIGGERS, (WORKER,)) if what.endswith("deliveries") else ((GATEWAY,), SERVERS[1:])
     for name in ours:
         for other in bare:
@@ -84,7 +85,7 @@ def _ratios(what: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Figu
 
 
 def ratio(ours: Sequence[Measured], bare: Sequence[Measured]) -> float:
-    """Of the medians of their rates."""
+    """Return the ratio of the medians of their rates."""
     return statistics.median(each.per_s for each in ours) / statistics.median(each.per_s for each in bare)
 
 

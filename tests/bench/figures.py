@@ -1,7 +1,7 @@
-"""What every measurement comes to: figures, each with the values of all its rounds, and one table of them.
+"""The result of every measurement: figures, each with the values of all rounds, and one table of them.
 
-A figure is judged by its median. What compares two things is a figure of ratios, one for each round in which both were
-measured, so that a machine that was busy for a while makes both of them slower and the ratio stays what it is.
+A figure is judged by its median. A comparison of two things is a figure of ratios, one for each round in which both
+were measured. So a machine that was busy for a while makes both of them slower, and the ratio stays the same.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any, Final
 from mqproto.base.errors import MqprotoError
 
 UNKNOWN: Final = "unknown"
-"""Stands where the system does not tell."""
+"""Shown if the system does not report a value."""
 HEADINGS: Final = ("figure", "unit", "min", "median", "max", "rounds", "wanted", "")
 NUMBERS: Final = range(2, 6)
-"""Those of the headings under which there are numbers."""
+"""The headings that have numbers below them."""
 
 Told = Callable[[str], None]
-"""Is told how far a measurement is."""
+"""A function that is told how far a measurement has come."""
 
 
 class BenchError(MqprotoError):
-    """What was measured did not do what it should, so a figure would mean nothing."""
+    """The measured program did not do what it should, so a figure would mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be typed behind a measurement; each takes what it has a use for.
+    """The options that may be typed after a measurement; each measurement uses those that apply to it.
 
     quick: small sizes, for a look.
-    messages: how many of them; None for as many as is usual.
-    windows: WindowSize of sessions.
+    messages: how many messages; None for the usual number.
+    windows: the WindowSize of sessions.
     protected: measure encrypted and signed messages as well.
     beside_nats: measure servers of NATS in the same rounds.
     megabytes: sizes of captures; empty for the usual one.
-    connections: how many of them share a capture.
+    connections: how many connections share a capture.
     """
 
     rounds: int = 5
@@ -53,10 +53,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing that was measured.
+    """One measured quantity.
 
-    values: of all rounds, in their order; empty where this system does not tell.
-    at_least, at_most: what was wanted of the median; None where nothing was.
+    values: one for each round, in order; empty if this system does not report them.
+    at_least, at_most: the limits wanted for the median; None if there are none.
     """
 
     name: str
@@ -67,19 +67,19 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The mean of the two in the middle, if the rounds are an even number."""
+        """The median: the mean of the two in the middle if the number of rounds is even."""
         return statistics.median(self.values)
 
     @property
     def wanted(self) -> str:
-        """In words; empty if nothing was."""
+        """Return in words the wanted limits; empty if there are none."""
         if self.at_least is not None:
             return f"at least {shown(self.at_least)}"
         return "" if self.at_most is None else f"at most {shown(self.at_most)}"
 
     @property
     def is_reached(self) -> bool | None:
-        """Whether the median is what was wanted; None if nothing was, or nothing is known."""
+        """Whether the median is within the wanted limits; None if there are none, or nothing is known."""
         if not self.values or not self.wanted:
             return None
         if self.at_least is not None:
@@ -89,7 +89,7 @@ class Figure:
 
     @property
     def row(self) -> tuple[str, ...]:
-        """It under the headings of the table."""
+        """Return the figure as a row of the table."""
         values = (min(self.values), self.median, max(self.values)) if self.values else (None,) * 3
         reached = {True: "reached", False: "not reached", None: ""}[self.is_reached]
         return self.name, self.unit, *map(shown, values), f"{len(self.values)}", self.wanted, reached
@@ -97,10 +97,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One measurement.
+    """The result of one measurement.
 
-    title: what was measured, in words, with the sizes that were chosen.
-    notes: what its figures have to be read with.
+    title: what was measured, in words, with the chosen sizes.
+    notes: facts that are needed to interpret its figures.
     broken: what is wrong, in words, and not merely slow, such as memory beyond a limit. It makes the exit status 1.
     """
 
@@ -113,7 +113,7 @@ class Result:
 async def in_turns(
     what: str, rounds: int, jobs: Mapping[str, Callable[[], Any]], told: Told, *, warm: bool = False
 ) -> dict[str, list[Any]]:
-    """Do each job once in each round; by its name, what it came to.
+    """Do each job once in each round; return the results by the jobs' names.
 
     Args:
         warm: whether there is a round before these that does not count.
@@ -130,18 +130,18 @@ async def in_turns(
 
 
 def known(values: Sequence[float | None]) -> tuple[float, ...]:
-    """All of the values, or none if one of them is not known: a median of some rounds would not be that of all."""
+    """Return all of the values, or none if one of them is unknown: the median of only some rounds would mislead."""
     found = tuple(value for value in values if value is not None)
     return found if len(found) == len(values) else ()
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
-    """Of two things that were measured in the same rounds, the ratio in each."""
+    """Return the ratio of two quantities in each round; both were measured in the same rounds."""
     return tuple(one / other for one, other in zip(above, below, strict=True))
 
 
 def shown(value: float | None) -> str:
-    """Three digits, or all before the point."""
+    """Return a number with three digits, or with all digits before the point."""
     if value is None:
         return UNKNOWN
     size = abs(value)
@@ -152,7 +152,7 @@ def shown(value: float | None) -> str:
 
 
 def as_markdown(machine: Mapping[str, str], results: Mapping[str, Result]) -> str:
-    """All of it on one page, in columns, so that it can be read as it is; a name stands where its figures begin."""
+    """Return everything as one page in columns, to be read as it is; a name is in the row where its figures begin."""
     rows: list[tuple[str, ...]] = [("benchmark", *HEADINGS)]
     for name, result in results.items():
         for place, figure in enumerate(result.figures):
@@ -166,7 +166,7 @@ def as_markdown(machine: Mapping[str, str], results: Mapping[str, Result]) -> st
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    """As Markdown has it; the first row has the headings."""
+    """Return a table in Markdown; the first row has the headings."""
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = [
@@ -180,7 +180,7 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def as_json(machine: Mapping[str, str], results: Mapping[str, Result]) -> dict[str, Any]:
-    """The same for programs; of each figure the values of all rounds."""
+    """Return the same for programs, with the values of all rounds for each figure."""
     return {
         "machine": dict(machine),
         "benchmarks": {

@@ -1,8 +1,8 @@
-"""`bench growth`: what a message costs when there is more of something: bytes, queues, sessions, nodes.
+"""`bench growth`: how the cost of a message grows with bytes, queues, sessions and nodes.
 
-The cost is CPU of the nodes, user and system, which other tenants of the machine change less than time. All points of
-a series are measured in each round, in turns. A series grows by as much as it costs more at some point than at an
-earlier one: that it becomes cheaper, as when more messages share a flush, is no growth.
+The cost is the nodes' processor time, user and system, which other tenants of the machine affect less than wall-clock
+time. All points of a series are measured in each round, in turns. The growth of a series is the most by which one point
+costs more than an earlier point. If a message becomes cheaper, as when more of them share a flush, there is no growth.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tests.bench.load.traffic import alike
 
 WANTED_GROWTH: Final = 2
 NODES: Final = 3
-"""In the row, where nothing else is said."""
+"""How many nodes are in a row, unless a measurement says otherwise."""
 BYTES_OF_ROUND: Final = 32 * 2**20
-"""What the bodies of a round have in all, if it would be more. How many messages are sent at least:"""
+"""The most bytes that the bodies of a round have in all, but at least LEAST_MESSAGES are sent."""
 LEAST_MESSAGES: Final = 8
 SMALL_BYTES: Final = 1_024
 LARGE_BYTES: Final = 64 * 1_024
-"""Up to the former a message should cost the same whatever its size; from the latter on, a byte should."""
+"""Up to the first size, a message should cost the same whatever its size; from the second on, each byte should."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: sizes of bodies, and numbers of queues, of sessions, and of nodes in a row.
+    """The plan of the measurement: sizes of bodies, and numbers of queues, of sessions, and of nodes in a row.
 
-    messages: in each round, but for large ones.
+    messages: how many in each round, unless they are large.
     """
 
     sizes: tuple[int, ...]
@@ -60,7 +60,7 @@ QUICK: Final = Plan(
 )
 
 Costs = dict[int, tuple[float, ...]]
-"""By point, what something costs in each round; empty where the kernel does not tell."""
+"""By point, the cost in each round; empty if the kernel does not report it."""
 
 
 async def measure(options: Options, told: Told, plan: Plan | None = None) -> Result:
@@ -102,17 +102,17 @@ def _told_of(what: str, unit: str, costs: Costs) -> Iterator[Figure]:
 
 
 def within(costs: Costs, least: int, most: int) -> Costs:
-    """Those of some points."""
+    """Return the costs at some of the points."""
     return {point: values for point, values in costs.items() if least <= point <= most}
 
 
 def growth(costs: Costs) -> tuple[float, ...]:
-    """In each round, the most by which a point costs more than an earlier one; 1 if none does."""
+    """Return, for each round, the greatest ratio of a point's cost to that of an earlier point; 1 if none grows."""
     return tuple(growth_of(values) for values in zip(*costs.values(), strict=True))
 
 
 def growth_of(costs: Sequence[float]) -> float:
-    """The most by which one of them is more than an earlier one, as a ratio; 1 if none is."""
+    """Return the greatest ratio of a cost to an earlier one; 1 if none grows."""
     most, cheapest = 1.0, costs[0]
     for cost in costs:
         most, cheapest = max(most, cost / cheapest), min(cheapest, cost)
@@ -120,7 +120,7 @@ def growth_of(costs: Sequence[float]) -> float:
 
 
 async def _sizes_and_nodes(plan: Plan, rounds: int, told: Told) -> tuple[Costs, Costs]:
-    """A row as long as the longest: what goes to a node of it passes those before, and no other."""
+    """Measure in a row as long as the longest; messages for a node pass only the nodes before it."""
     names = [f"node-{number}" for number in range(1, max(*plan.nodes, NODES) + 1)]
     async with row(in_a_row(names, queues={name: [QUEUE] for name in names})) as nodes:
 
@@ -142,7 +142,7 @@ async def _sizes_and_nodes(plan: Plan, rounds: int, told: Told) -> tuple[Costs, 
 
 
 async def _queues(plan: Plan, rounds: int, told: Told) -> Costs:
-    """Three nodes for each point, as a queue that nobody uses any more may cost something, too."""
+    """Measure with three nodes for each point, because a queue that nobody uses any more may also cost something."""
     jobs: dict[str, Any] = {}
     async with AsyncExitStack() as stack:
         for queues in plan.queues:

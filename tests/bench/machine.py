@@ -1,4 +1,4 @@
-"""What a figure has to be read with: the machine, its Python, and how long its disk takes to flush."""
+"""Facts that are needed to interpret figures: the machine, its Python, and how long its disk takes to flush."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SOME_FLUSHES: Final = 20
 READS: Final = 5_000
 READ_ROUNDS: Final = 9
 DATASYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
-"""What stores ask for: what was appended, without the times of the file. macOS has the other alone."""
+"""The call that stores use: it flushes appended bytes, without the file's times. macOS has only the other call."""
 MOUNTS: Final = Path("/proc/self/mounts")
 
 
 def machine() -> dict[str, str]:
-    """What there is here, in words; it writes to the folder for temporary files, where the benchmarks' stores are."""
+    """Describe this machine; it writes to the folder for temporary files, where the benchmarks' stores are."""
     folder = Path(tempfile.gettempdir()).resolve()
     taken_ms = flushes_ms(folder, FLUSHES)
     has_profile = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
@@ -45,9 +45,9 @@ def machine() -> dict[str, str]:
 
 
 def reading_us() -> float:
-    """How fast this Python is.
+    """Return how fast this Python is.
 
-    One version takes up to a quarter longer than itself if it was compiled without the profile of a typical run (PGO).
+    The same version takes up to a quarter longer if it was compiled without the profile of a typical run (PGO).
     """
     packet = encode_packet(example())
     rounds = timeit.repeat(
@@ -57,12 +57,12 @@ def reading_us() -> float:
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str:
-    """The kind of file system that a folder is on; `tmpfs` is memory, whose flushes are none.  man 5 proc"""
+    """Return the kind of file system that a folder is on; `tmpfs` is memory, where a flush does nothing.  man 5 proc"""
     unknown = "an unknown file system"
     try:
         lines = mounts.read_text("utf-8", "replace").splitlines()
@@ -73,7 +73,7 @@ def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str:
 
 
 def flushes_ms(folder: Path, count: int) -> list[float]:
-    """How long it takes to flush 64 KiB that were appended to a file, `count` times; in order of size."""
+    """Return how long it takes to flush 64 KiB that were appended to a file, `count` times; in order of size."""
     taken_ms = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(count):
@@ -86,5 +86,5 @@ def flushes_ms(folder: Path, count: int) -> list[float]:
 
 
 def flush_ms() -> float:
-    """The median of some, where the stores of the benchmarks are: what the disk takes in this very minute."""
+    """Return the median of some flushes where the stores of the benchmarks are: the speed of the disk right now."""
     return percentile(flushes_ms(Path(tempfile.gettempdir()), SOME_FLUSHES), 50)

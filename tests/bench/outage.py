@@ -25,14 +25,14 @@ from tests.bench.load.traffic import alike
 
 PER_S: Final = 500
 SLICE: Final = 100
-"""How many messages are sent before it is asked whether to go on."""
+"""How many messages are sent before a check whether to go on."""
 INTERVAL_S: Final = 3.0
-"""For how long messages flow before the next kill, at least."""
+"""The least time for which messages flow before the next kill."""
 WANTED_S: Final = 2
 
 
 class Silence(NamedTuple):
-    """No message came from one moment to another."""
+    """A time without any message, from one moment to another."""
 
     began_s: float
     ended_s: float
@@ -43,7 +43,7 @@ class Silence(NamedTuple):
 
 
 async def measure(options: Options, told: Told) -> Result:
-    """Send at a steady rate, and kill the intermediate with SIGKILL in each round, once messages flow.
+    """Send at a steady rate, and kill the intermediate with SIGKILL in each round once messages flow.
 
     Raises:
         BenchError: a message was lost, came twice, out of order or altered, or none came for a minute.
@@ -103,10 +103,10 @@ async def measure(options: Options, told: Told) -> Result:
 
 
 def silences_after(arrivals_s: Sequence[float], killed_s: Sequence[float]) -> list[Silence]:
-    """After each kill, and before the next, the longest time in which no message came.
+    """Return, for each kill, the longest time without a message between it and the next.
 
-    The last messages that had passed the node before may still come after it was killed, so a silence is looked for,
-    and not what comes first.
+    The last messages that had already passed the killed node may still come after the kill. So this looks for the
+    longest silence instead of the first message.
 
     Args:
         arrivals_s, killed_s: in order.

@@ -1,4 +1,4 @@
-"""`bench sizes`: what a node takes in memory and on disk, and what each queue, session, connection and message adds."""
+"""`bench sizes`: the memory and disk space of a node, and how much each queue, session, connection and message adds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.simulator.typed import node
 
 QUEUES, SESSIONS, CONNECTIONS, MESSAGES = 1_000, 40, 200, 100_000
 QUICK: Final = 50
-"""A quick measurement has this part of them."""
+"""A quick measurement divides the sizes by this."""
 HUB: Final = "[node.hub]\n[node.hub.queue.orders]\ntransactional = true\n"
 BODY_BYTES: Final = 1_000
 
 
 async def measure(options: Options, told: Told) -> Result:
-    """Add one kind after the other to a node in a process of its own; messages come last, as they fill its windows."""
+    """Add one kind after the other to a node in a separate process; messages come last, as they fill its windows."""
     part = QUICK if options.quick else 1
     names = [f"neighbour{number}" for number in range(SESSIONS // part + 1)]
     links = (f'[node.{name}]\n[[link]]\nbetween = ["hub", "{name}"]\n' for name in names)

@@ -1,4 +1,4 @@
-"""Captures for benchmarks: as large as was asked for, and by the book, so that what is measured is the usual case."""
+"""Captures for benchmarks: as large as requested, and following the protocol, so the usual case is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The yardstick of the codec is fair: it reads, writes and refuses what the codec does, no more and no less."""
+"""The yardstick for the codec is fair: it reads, writes and refuses the same bytes as the codec."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDS = 3_000
 
 
 def outcome(function: Callable[[Any], Any], value: Any) -> Any:
-    """Bytes, or every field and padding byte of a record; None for what is refused."""
+    """Return the bytes, or every field and padding byte of a record; None for input that is refused."""
     try:
         result = function(value)
     except REFUSALS:

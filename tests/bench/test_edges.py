@@ -57,7 +57,7 @@ def test_a_bare_program_commits_for_each_post_or_for_all_that_wait(together: boo
 
 
 async def answer(application: Callable[..., Awaitable[None]], key: str) -> bytes:
-    """What it answers to one POST."""
+    """Return the answer to one POST."""
     sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:

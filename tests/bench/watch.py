@@ -1,4 +1,4 @@
-"""What processes take that this one has started: processor time and resident memory, as Linux tells them."""
+"""The processor time and resident memory of processes that this one has started, as Linux reports them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from mqproto.simulator.base.processes import PROC, cpu_s_of, memory_of
 
 INTERVAL_S: Final = 0.25
 GROWTH: Final = 1.05
-"""After what growth of resident memory shared pages are sorted out, for which the kernel goes through all pages."""
+"""The growth of resident memory after which shared pages are counted again; the kernel goes through all pages for it.
+"""
 
 
 class Taken(NamedTuple):
-    """What processes took while they were watched; None where the kernel does not tell.
+    """The costs of processes while they were watched; None if the kernel does not report them.
 
-    peak_bytes: the most that all of them had resident at a time, pages that several share counted once.
+    peak_bytes: the most that all of them had resident at a time, with pages that several share counted once.
     """
 
     cpu_s: float | None
@@ -28,12 +29,12 @@ class Taken(NamedTuple):
 
 
 def parent_in(stat: str) -> int:
-    """Whose child a process is, by /proc/PID/stat: a name may have spaces and parentheses in it.  man 5 proc"""
+    """Return the parent of a process, from /proc/PID/stat: a name may contain spaces and parentheses.  man 5 proc"""
     return int(stat.rpartition(") ")[2].split()[1])
 
 
 def started_by(pid: int, proc: Path = PROC) -> list[int]:
-    """The processes that one has started, those that these have started, and so on."""
+    """Return the processes that one has started, those that these have started, and so on."""
     below: dict[int, list[int]] = {}
     for file in proc.glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -48,7 +49,7 @@ def started_by(pid: int, proc: Path = PROC) -> list[int]:
 
 
 def _share_of(pid: int) -> int:
-    """The resident memory of a process where each page that several share is divided among them; 0 if it is gone."""
+    """Return the resident memory of a process, with shared pages divided among their users; 0 if it is gone."""
     with suppress(OSError):
         text = (PROC / str(pid) / "smaps_rollup").read_text("ascii")
         found = re.search(r"^Pss:\s*(\d+) kB$", text, re.MULTILINE)
@@ -84,7 +85,7 @@ class Watch:
         self._look()
 
     def taken(self) -> Taken:
-        """What was seen, once the block has ended."""
+        """Return the costs, once the block has ended."""
         # What has ended is counted as it was last seen: not all parents wait for their children, as the kernel's own
         # sums need it.
         if not self._peak_bytes:

@@ -1,4 +1,4 @@
-"""`bench world`: how many simulated worlds one core runs in a second of its time, every invariant checked."""
+"""`bench world`: how many simulated worlds one core runs per second of its time, with every invariant checked."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WORLDS: Final = 200
 QUICK_WORLDS: Final = 20
 BURSTS: Final = 10
 MESSAGES: Final = 10
-"""In each burst."""
+"""How many messages are in each burst."""
 WANTED_PER_S: Final = 30
-"""Worlds with faults, on one core of two that others use as well."""
+"""The wanted number of worlds with faults, on one of two cores that other programs also use."""
 
 
 def a_chain(seed: int) -> Scenario:
-    """Three nodes in a row, and transactional messages from one end to the other."""
+    """Return three nodes in a row, and transactional messages from one end to the other."""
     return Scenario(
         seed=seed,
         nodes=("a", "b", "c"),
@@ -41,7 +41,7 @@ def a_chain(seed: int) -> Scenario:
 
 
 def with_faults(chain: Scenario) -> Scenario:
-    """The same with the faults of its seed, which may have none."""
+    """Return the same with the faults of its seed, which may have none."""
     times = Times(chance(chain.seed, "rush"), chain.storm_ms)
     faults = draw_faults(chain.seed, chain.nodes, chain.links, chain.bursts, times)
     return replace(chain, faults=tuple(faults))
@@ -51,7 +51,7 @@ async def measure(options: Options, told: Told) -> Result:
     """Run the same worlds in each round, calm ones and others in turns, in this process.
 
     Raises:
-        AssertionError: an invariant broke, and the figures would mean nothing.
+        AssertionError: an invariant broke, so the figures would mean nothing.
     """
     worlds = QUICK_WORLDS if options.quick else WORLDS
     calm = [a_chain(seed) for seed in range(worlds)]

@@ -1,10 +1,11 @@
 """Three servers of NATS JetStream in a row, with the same load and the same checks as our nodes.
 
-Each server is a process with a domain of JetStream and a store of its own, and a leaf node of the one before it. The
-stream of the first is what the producer publishes to, that of each other a mirror of the one before, and the last has
-the consumer. Producer and consumer are in this process, as the applications of our nodes are (row.py), on connections
-of ours: to publish a message, hear of it, receive and acknowledge it takes 13 µs of processor time. With nats-py it
-took some 360, four times as much as three servers need.  docs.nats.io/reference/reference-protocols/nats-protocol
+Each server is a process with a JetStream domain and a store, and is a leaf node of the server before it. The producer
+publishes to the stream of the first server. Each further stream mirrors the one before it, and the last server has the
+consumer. Producer and consumer are in this process, like the applications of our nodes (row.py), and use connections
+that we wrote. It takes 13 µs of processor time to publish a message, get its confirmation, receive and acknowledge it.
+With nats-py it took about 360 µs, four times as much as three servers need.
+docs.nats.io/reference/reference-protocols/nats-protocol
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tests.bench.load.traffic import ALTERED, UNALTERED, check_delivery, send_wh
 
 PROGRAM: Final = "nats-server"
 SETTINGS: Final = {"NATS flushed": True, "NATS unflushed": False}
-"""Whether it flushes each message before it is confirmed."""
+"""Whether the server flushes each message before it is confirmed."""
 NOTE: Final = (
     "of NATS each server's stream is a mirror of the one before it, and keeps all messages of a round where our nodes "
     "take them away; the window is what its producer has without a confirmation"
@@ -43,7 +44,7 @@ NOTE: Final = (
 TIMEOUT_S: Final = 30.0
 READ_BYTES: Final = 262_144
 NUMBER_BYTES: Final = 8
-"""A message's number, with which its body begins."""
+"""The size of a message's number, with which its body begins."""
 UNACKNOWLEDGED: Final = 1_000
 """How many messages a consumer may have without an acknowledgment: the default."""
 SUBJECT: Final = b"orders"
@@ -52,11 +53,11 @@ CONNECT: Final = (
     b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"lang":"python","version":"1"}\r\n'
 )
 UNTIL_INPUT_ENDS: Final = '"$0" -c "$1" & server=$!; cat > /dev/null; kill $server; wait'
-"""So no server outlives us, however we end."""
+"""A shell command that ends the server when its input ends, so no server outlives us, however we end."""
 
 
 class Delivered(NamedTuple):
-    """A message to one of our subscriptions. `reply` is empty where nobody asks for an answer."""
+    """A message to one of our subscriptions. `reply` is empty if nobody asks for an answer."""
 
     subject: bytes
     reply: bytes
@@ -64,9 +65,9 @@ class Delivered(NamedTuple):
 
 
 class Incoming:
-    """What a server says, in whatever pieces it comes: lines, and behind some lines a payload whose size they tell.
+    """Bytes from a server, in pieces of any size: lines, some of which announce a payload and its size.
 
-    pings: how often it has asked for a PONG and got none yet.
+    pings: how many requests for a PONG have not been answered yet.
     """
 
     def __init__(self) -> None:
@@ -74,10 +75,10 @@ class Incoming:
         self.pings = 0
 
     def feed(self, data: bytes) -> list[Delivered]:
-        """The messages that are whole with these bytes.
+        """Return the messages that these bytes complete.
 
         Raises:
-            BenchError: the server complains, or says what no server says.
+            BenchError: the server complains, or sends something that no server sends.
         """
         kept, at = self._kept + data, 0
         found = []
@@ -103,20 +104,20 @@ class Incoming:
 
 
 def published(subject: bytes, payload: bytes, reply: bytes) -> bytes:
-    """The bytes that publish one message."""
+    """Return the bytes that publish one message."""
     return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload)
 
 
 def subscribed(subject: bytes, number: int) -> bytes:
-    """The bytes that ask for messages; the number is whatever this connection has not used yet."""
+    """Return the bytes that ask for messages; the number must be one that this connection has not used yet."""
     return b"SUB %b %d\r\n" % (subject, number)
 
 
 def answered(payload: bytes) -> dict[str, Any]:
-    """What JetStream says to a request, or to a message that was published.
+    """Return JetStream's answer to a request, or to a message that was published.
 
     Raises:
-        BenchError: it refuses, in its own words.
+        BenchError: it refuses; the text has its own words.
     """
     answer: dict[str, Any] = json.loads(payload)
     if "error" in answer:
@@ -125,7 +126,7 @@ def answered(payload: bytes) -> dict[str, Any]:
 
 
 class Connection:
-    """One to a server, which a single task reads; `connected` makes it.
+    """A connection to a server, which a single task reads; `connected` makes it.
 
     inbox: the subject below which answers come to this connection.
     """
@@ -137,12 +138,12 @@ class Connection:
         self.inbox = inbox
 
     async def send(self, data: bytes) -> None:
-        """Whole commands; several tasks may."""
+        """Send whole commands; several tasks may call this."""
         async with self._turn:
             await self._stream.send_all(data)
 
     async def receive(self) -> list[Delivered]:
-        """What comes next; one message, or more that have come together.
+        """Return the next message, or several that have come together.
 
         Raises:
             BenchError: the server complains or ends the connection.
@@ -162,7 +163,7 @@ class Connection:
                 return found
 
     async def ask(self, subject: str, question: dict[str, Any]) -> None:
-        """Have JetStream do something, before anything else is received.
+        """Make a request to JetStream, before anything else is received.
 
         Raises:
             BenchError: it refuses, or does not answer.
@@ -179,7 +180,7 @@ class Connection:
 
 @asynccontextmanager
 async def connected(address: tuple[str, int], name: str) -> AsyncIterator[Connection]:
-    """A connection for the block, which is told of all that is sent to its inbox."""
+    """Provide a connection for the block; it receives everything that is sent to its inbox."""
     stream = await trio.open_tcp_stream(*address)
     with closing(stream.socket):
         connection = Connection(stream, f"_INBOX.{name}.".encode())
@@ -188,10 +189,10 @@ async def connected(address: tuple[str, int], name: str) -> AsyncIterator[Connec
 
 
 class Stretch:
-    """A stretch of traffic: what was sent, and what came of it.
+    """A stretch of traffic: the messages sent, and their outcome.
 
     Args:
-        body_bytes: of each message; 8 at least.
+        body_bytes: the size of each body, at least 8.
         window: how many messages may be unconfirmed.
         first: how many messages the servers have had before.
     """
@@ -209,7 +210,7 @@ class Stretch:
         self._news = trio.Event()
 
     async def send_fast(self, count: int) -> None:
-        """Publish whatever the window has room for, again and again."""
+        """Publish as many messages as the window has room for, again and again."""
         end = self._first + count
         while self._asked < end:
             await self._until(lambda: self._asked - self._confirmed < self._window)
@@ -218,7 +219,7 @@ class Stretch:
         await self._until(lambda: self._confirmed == end)
 
     async def send_paced(self, count: int, per_s: float) -> None:
-        """Publish `per_s` a second, each when it is due."""
+        """Publish `per_s` messages a second, each when it is due."""
 
         async def send(due_s: list[float]) -> None:
             await self._publish(due_s)
@@ -257,7 +258,7 @@ class Stretch:
             self._news = trio.Event()
 
     async def _receive(self, count: int) -> None:
-        """Take and acknowledge so many messages; the last of what came together acknowledges all before it."""
+        """Take and acknowledge so many messages; acknowledging the last of a group covers the group."""
         waiting = 0
         while len(self.received) < count or waiting:
             found = await self._consumer.receive()
@@ -290,7 +291,7 @@ class Stretch:
 
 
 class Server(NamedTuple):
-    """One that runs, and the address where it tells of itself."""
+    """A running server, and the address of its monitoring page."""
 
     name: str
     pid: int
@@ -299,9 +300,9 @@ class Server(NamedTuple):
 
 
 class Chain:
-    """Servers in a row that run; `chain_of` makes it.
+    """Running servers in a row; `chain_of` makes it.
 
-    told: what its figures have to be read with.
+    told: facts that are needed to interpret its figures.
     """
 
     def __init__(self, servers: Sequence[Server], told: str) -> None:
@@ -310,7 +311,7 @@ class Chain:
         self.told = told
 
     async def flood(self, count: int, body_bytes: int, window: int) -> Flow:
-        """Send as fast as the first server confirms, and receive all of it.
+        """Send as fast as the first server confirms, and receive all messages.
 
         Raises:
             BenchError: a message was lost, came twice, out of order or altered, or it took too long.
@@ -318,7 +319,7 @@ class Chain:
         return await self._measured(count, body_bytes, window, lambda stretch: stretch.send_fast(count))
 
     async def pace(self, count: int, per_s: float, body_bytes: int) -> Flow:
-        """Send `per_s` a second, however long each takes; as `flood` otherwise."""
+        """Send `per_s` messages a second, however long each takes; otherwise like `flood`."""
         return await self._measured(
             count, body_bytes, count, lambda stretch: stretch.send_paced(count, per_s), count / per_s
         )
@@ -352,7 +353,7 @@ class Chain:
         return Flow(count, took_s, took_s, cpu_s, {}, delays_ms(stretch.sent, stretch.received))
 
     async def _prepare(self, ends: Sequence[Connection]) -> None:
-        """A stream at each server, and a consumer at the last."""
+        """Make a stream at each server, and a consumer at the last."""
         before = ""
         for server, end in zip(self._servers, ends, strict=True):
             stream: dict[str, Any] = {"name": server.name, "storage": "file"}
@@ -378,10 +379,10 @@ class Chain:
 
 
 def program() -> str:
-    """Where the server is: beside this Python, where pip puts it, or on PATH.
+    """Return where the server's program is: beside this Python, where pip puts it, or on PATH.
 
     Raises:
-        UsageError: nowhere.
+        UsageError: it is in neither place.
     """
     beside = shutil.which(PROGRAM, path=str(Path(sys.executable).parent))
     if (found := beside or shutil.which(PROGRAM)) is None:
@@ -391,11 +392,11 @@ def program() -> str:
 
 @asynccontextmanager
 async def chain_of(*, flushed: bool) -> AsyncIterator[Chain]:
-    """Three servers in a row, in a folder among the temporary files, for the block; ended with it, whatever ends it.
+    """Provide three servers in a row for the block, in a temporary folder; they end with it, however it ends.
 
     Raises:
-        NodeError: one does not start; the text is its own last line.
-        UsageError: there is none here.
+        NodeError: a server does not start; the text is its own last line.
+        UsageError: there is no server program here.
     """
     server = program()
     leaves = {node.name: f"{node.host}:{node.port}" for node in in_a_row().nodes.values()}
@@ -411,7 +412,7 @@ async def chain_of(*, flushed: bool) -> AsyncIterator[Chain]:
 
 
 def _told_by(server: Server) -> str:
-    """Which version it is, and whether it flushes before it confirms, as it says itself."""
+    """Return the server's version, and whether it flushes before it confirms, as it reports them."""
     with urllib.request.urlopen(f"{server.monitor}/varz", timeout=TIMEOUT_S) as answer:
         told = json.load(answer)
     is_always = told["jetstream"]["config"].get("sync_always", False)
@@ -419,11 +420,11 @@ def _told_by(server: Server) -> str:
 
 
 def config_of(name: str, folder: Path, leaves: str, leaf_of: str, *, flushed: bool) -> str:
-    """The configuration of one server.
+    """Return the configuration of one server.
 
     Args:
         leaves: the address where it listens for leaf nodes.
-        leaf_of: that of the server before it; empty for the first.
+        leaf_of: the same address of the server before it; empty for the first.
     """
     remotes = f', remotes: [{{ urls: ["nats-leaf://{leaf_of}"] }}]' if leaf_of else ""
     sync = ", sync_interval: always" if flushed else ""
@@ -468,7 +469,7 @@ async def _running(server: str, name: str, folder: Path, config: str) -> AsyncIt
 
 
 def _written(folder: Path, config: str) -> Path:
-    """The file with a configuration."""
+    """Return the file with a configuration, after writing it."""
     folder.mkdir()
     file = folder / "server.conf"
     file.write_text(config, "utf-8")
@@ -476,7 +477,7 @@ def _written(folder: Path, config: str) -> Path:
 
 
 def _ready(name: str, folder: Path) -> Server | None:
-    """A server that listens says in nats-server_PID.ports where; None before that, and while it writes."""
+    """Return where a server listens, from its file nats-server_PID.ports; None before it listens."""
     for file in folder.glob("*.ports"):
         with suppress(ValueError):
             ports = json.loads(file.read_text("utf-8"))

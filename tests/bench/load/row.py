@@ -1,8 +1,8 @@
-"""Nodes in a row, each a process with a store of its own, and an application at each end: what most benchmarks measure.
+"""Nodes in a row, each a process with a store, and an application at each end; most benchmarks use them.
 
-The applications share a process, this one, which is called the client. It takes processor time from the nodes, as
-applications do, but is no node: its time stands by itself. It keeps what it needs to check every message; that no
-collector goes through all of that again and again makes it one that an application would be.
+The applications share one process, this one, which is called the client. Like other applications it takes processor
+time from the nodes, but it is not a node: its time is counted separately. It keeps what it needs to check every
+message. No garbage collector goes through all of that again and again, just as in a real application.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ WINDOW: Final = 64
 """MSMQ's default."""
 WARM_UP_MESSAGES: Final = 2_000
 SENDER, INTERMEDIATE, DESTINATION = THREE = ("sender", "intermediate", "destination")
-"""A row of three."""
+"""The names of a row of three."""
 CLIENT: Final = "client"
 QUEUE: Final = "orders"
 PATIENCE_S: Final = 60.0
 PATIENCE_PER_MESSAGE_S: Final = 0.002
 AWAY_S: Final = 3_600.0
-"""How long a node may be down before its client gives up; what is measured gives up sooner."""
+"""How long a node may be down before its client gives up; measurements give up sooner."""
 LOOK_S: Final = 0.03
 KEY_BITS: Final = 2_048
 SETTINGS: Final = """
@@ -53,16 +53,18 @@ resend_timeouts_medium_s = 2
 resend_timeouts_long_s = 5
 resend_timeouts_final_s = 10
 """
-"""Those of the shipped topologies: what breaks is mended within a second or two, where Windows waits for minutes."""
+"""The settings of the shipped topologies: a broken connection is back within a second or two, where Windows waits for
+minutes.
+"""
 
 
 def in_a_row(
     names: Sequence[str] = THREE, window: int = WINDOW, queues: Mapping[str, Sequence[str]] | None = None
 ) -> Topology:
-    """Nodes of which each is linked to the next, on free ports.
+    """Return nodes of which each is linked to the next, on free ports.
 
     Args:
-        window: WindowSize of every session.
+        window: the WindowSize of every session.
         queues: by node, the names of its queues; by default the last node has one. All of them are transactional.
     """
     return linked(names, list(pairwise(names)), window, queues or {names[-1]: [QUEUE]})
@@ -71,7 +73,7 @@ def in_a_row(
 def linked(
     names: Sequence[str], links: Sequence[tuple[str, str]], window: int, queues: Mapping[str, Sequence[str]]
 ) -> Topology:
-    """Nodes and the links between them, on free ports; otherwise as `in_a_row`."""
+    """Return nodes and the links between them, on free ports; otherwise like `in_a_row`."""
     lines = [f"{SETTINGS}window_size = {window}"]
     for name in names:
         lines.append(f"[node.{name}]")
@@ -82,13 +84,13 @@ def linked(
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What a stretch of traffic took.
+    """The times and costs of a stretch of traffic.
 
     duration_s: from before the first message was sent until the last was received and committed.
     settled_s: until the sender knew that all had arrived.
-    cpu_s: user and system time by process until then; None where the kernel does not tell.
-    flushes: of each node's store until then.
-    delays_ms: of each message, from when it was due to be sent until its consumer had it; in order of size.
+    cpu_s: user and system time by process until then; None if the kernel does not report it.
+    flushes: how often each node's store flushed until then.
+    delays_ms: for each message, from when it was due to be sent until its consumer had it; in order of size.
     """
 
     messages: int
@@ -104,21 +106,21 @@ class Flow:
 
     @property
     def settled_per_s(self) -> float:
-        """Messages a second until all had arrived, whatever of them was received: for queues that are not empty."""
+        """Return the messages a second until all had arrived, received or not: for queues that are not empty."""
         return self.messages / self.settled_s
 
     def cpu_us(self, *names: str) -> float | None:
-        """Microseconds of CPU for a message, of these processes together; by default of all but the client."""
+        """Return the processor time per message, in µs, of these processes; by default of all but the client."""
         taken = [self.cpu_s[name] for name in names or self.cpu_s.keys() - {CLIENT}]
         return None if None in taken else 1e6 * sum(filter(None, taken)) / self.messages
 
     def flushes_per_s(self, name: str) -> float:
-        """How often this node had the disk flush."""
+        """Return how often a second this node had the disk flush."""
         return self.flushes[name] / self.settled_s
 
 
 class Row:
-    """Nodes that run, and a client of each; `row` makes it."""
+    """Running nodes, and a client of each; `row` makes it."""
 
     def __init__(self, supervisor: Supervisor, clients: Mapping[str, Client]) -> None:
         self.supervisor = supervisor
@@ -128,7 +130,7 @@ class Row:
     def traffic(
         self, bodies: Bodies, to: str = "", queues: Sequence[str] = (QUEUE,), *, together: bool = False
     ) -> Traffic:
-        """From the first node to queues of another, by default of the last; `together` as for `Traffic`."""
+        """Return traffic from the first node to queues of another, by default the last; `together` as for `Traffic`."""
         to = to or self.names[-1]
         return Traffic(self.clients[self.names[0]], self.clients[to], to, queues, bodies, together=together)
 
@@ -141,7 +143,7 @@ class Row:
         *,
         together: bool = False,
     ) -> Flow:
-        """Send as fast as the sender accepts, and receive all of it; arguments as for `traffic`.
+        """Send as fast as the sender accepts, and receive all messages; arguments as for `traffic`.
 
         Raises:
             BenchError: a message was lost, came twice, out of order or altered, or it took too long.
@@ -152,7 +154,7 @@ class Row:
         return flow
 
     async def pace(self, count: int, per_s: float, bodies: Bodies) -> Flow:
-        """Send `per_s` a second, however long each takes; as `flood` otherwise."""
+        """Send `per_s` messages a second, however long each takes; otherwise like `flood`."""
         traffic = self.traffic(bodies)
         flow = await self.measured(
             traffic, count, lambda count: traffic.send_paced(count, per_s), count / per_s
@@ -167,7 +169,7 @@ class Row:
         send: Callable[[int], Awaitable[None]],
         takes_s: float = 0.0,
     ) -> Flow:
-        """Send and receive `count` messages. A caller that receives others than those that are sent checks them itself.
+        """Send and receive `count` messages. A caller that receives messages other than those sent checks them itself.
 
         Args:
             takes_s: how long it takes at least.
@@ -200,7 +202,7 @@ class Row:
         )
 
     async def until_settled(self, count: int) -> None:
-        """Wait until the sender has an OrderAck for each of `count` messages, and nobody else has one to pass on.
+        """Wait until the sender has an OrderAck for each of `count` messages, and no node has one left to pass on.
 
         Raises:
             BenchError: that did not happen in good time.
@@ -211,32 +213,32 @@ class Row:
                 raise BenchError(f"{name} still has messages to pass on, or was not told that they came")
 
     async def flushes(self) -> dict[str, int]:
-        """How often each node's store has flushed since the node was started."""
+        """Return how often each node's store has flushed since the node was started."""
         return {name: (await client.queues()).flushes for name, client in self.clients.items()}
 
     def memory(self) -> dict[str, Memory]:
-        """Of each running node."""
+        """Return the memory of each running node."""
         running = self.supervisor.running
         return {name: memory_of(running[name].pid) for name in self.names if name in running}
 
     def cpu_s(self) -> dict[str, float | None]:
-        """User and system time of each running node, since it was started; None where the kernel does not tell."""
+        """Return the user and system time of each running node since its start; None if the kernel does not tell."""
         running = self.supervisor.running
         return {name: running[name].cpu_s() for name in self.names if name in running}
 
 
 async def waiting(client: Client) -> int:
-    """How many messages of a node's outgoing queues wait, those included that were sent and not acknowledged."""
+    """Return how many messages wait in a node's outgoing queues, including those sent but not acknowledged."""
     return sum(queue.waiting for queue in (await client.queues()).outgoing)
 
 
 async def has_nothing(client: Client) -> bool:
-    """Whether no message of a node waits to be acknowledged."""
+    """Whether no message of a node waits for an acknowledgment."""
     return not await waiting(client)
 
 
 async def comes_true(condition: Callable[[], Awaitable[bool]], within_s: float) -> bool:
-    """Whether a condition is true now or becomes so in time; it is looked at again and again."""
+    """Whether a condition is true now or becomes true in time; it is tested repeatedly."""
     with trio.move_on_after(within_s):
         while True:
             if await condition():
@@ -246,18 +248,18 @@ async def comes_true(condition: Callable[[], Awaitable[bool]], within_s: float) 
 
 
 def patience_s(count: int) -> float:
-    """How long `count` messages may take, before something must be wrong."""
+    """Return how long `count` messages may take before something must be wrong."""
     return PATIENCE_S + count * PATIENCE_PER_MESSAGE_S
 
 
 def difference(before_s: float | None, after_s: float | None) -> float | None:
-    """What came since; None if either is not known."""
+    """Return the growth between two values; None if either is unknown."""
     return None if before_s is None or after_s is None else after_s - before_s
 
 
 @asynccontextmanager
 async def row(topology: Topology, *, with_keys: bool = False) -> AsyncIterator[Row]:
-    """The nodes of a topology in a folder of their own among the temporary files, for the block.
+    """Run the nodes of a topology for the block, in a temporary folder.
 
     Args:
         with_keys: whether each node has keys of 2,048 bits, and knows the others'.

@@ -1,4 +1,4 @@
-"""The programs of `bench edges`: a node with a gateway and triggers, and what they are compared with."""
+"""The programs of `bench edges`: a node with a gateway and triggers, and the programs they are compared with."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.bench.programs.posting import Posted
 NODE: Final = "node"
 CONSUMER: Final = "consumer"
 POSTED, ORDERED, GROUPED = "posted", "ordered", "grouped"
-"""Queues."""
+"""Names of queues."""
 GATEWAY: Final = "gateway"
 SERVERS: Final = (GATEWAY, "uvicorn", "uvicorn with group commit")
 TRIGGERS: Final = ("trigger", "trigger --group-by")
@@ -43,11 +43,11 @@ PATIENCE_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one of them did in one round.
+    """The results of one program in one round.
 
-    cpu_us: of a message, for all its processes; None where the kernel does not tell.
+    cpu_us: processor time per message, for all its processes; None if the kernel does not report it.
     busy: the share of the time in which the load generator or the consumer had the processor.
-    median_ms: until a POST was answered; None of deliveries.
+    median_ms: until a POST was answered; None for deliveries.
     """
 
     per_s: float
@@ -58,7 +58,7 @@ class Measured:
 
 @dataclass(slots=True)
 class Stage:
-    """The programs, all of them running.
+    """All programs, running.
 
     servers: by name, where POSTs go: address, path, and the processes whose time counts.
     """
@@ -72,7 +72,7 @@ class Stage:
     rounds: int = 0
 
     async def posts(self, server: str, connections: int, seconds: float, body_bytes: int) -> Measured:
-        """Have a server take POSTs, each with an id that nobody had before.
+        """Have a server take POSTs, each with an id that has not been used before.
 
         Raises:
             BenchError: one was not answered 200.
@@ -94,7 +94,7 @@ class Stage:
         )
 
     async def deliveries(self, deliverer: str, count: int, body_bytes: int) -> Measured:
-        """Have one of them deliver so many messages.
+        """Have one program deliver so many messages.
 
         Raises:
             BenchError: one was lost, came twice or out of the order of its group, or it took too long.
@@ -137,7 +137,7 @@ class Stage:
         return None if taken_s is None else 1e6 * taken_s / count
 
     async def start(self) -> None:
-        """Start all of them."""
+        """Start all programs."""
         self.consumer = _url(await self.programs.run(CONSUMER, ["tests.bench.programs.consuming"]))
         worker = ["tests.bench.programs.working", str(self.folder / "worker.sqlite"), f"{self.consumer}/"]
         by_groups = ["--group-by", "correlation", "--parallel", str(GROUPS)]
@@ -167,7 +167,7 @@ class Stage:
 
 
 def check(deliverer: str, sent: Sequence[bytes], consumed: Sequence[str]) -> None:
-    """See that each message came once, in the order of its group.
+    """Check that each message came once, in the order of its group.
 
     Raises:
         BenchError: one did not.
@@ -195,13 +195,13 @@ def _insert(path: Path, bodies: Sequence[bytes]) -> None:
 
 
 def _url(ready: str) -> str:
-    """`ready http://127.0.0.1:8080` says where it listens."""
+    """Return the address in a line such as `ready http://127.0.0.1:8080`."""
     return ready.split()[1].rstrip("/")
 
 
 @asynccontextmanager
 async def staged(parent: str | None) -> AsyncIterator[Stage]:
-    """All programs, with their stores in a folder of their own below `parent`, or where temporary files are.
+    """Run all programs, with their stores in a new folder below `parent`, or below the folder for temporary files.
 
     Raises:
         NodeError: one of them does not start.

@@ -1,6 +1,6 @@
-"""Many small queue managers in this process, each with a session to one node in a process of its own.
+"""Many small queue managers in this process, each with a session to one node in a separate process.
 
-They are nodes like any other, with a store each. What they cost is not measured.
+They are nodes like any other, with a store each. Their cost is not measured.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.simulator.running import running
 
 NODE: Final = "node"
 SLICE: Final = 100
-"""Messages that a peer's application sends at once."""
+"""How many messages a peer's application sends at once."""
 
 
 class Star:
-    """A node in a process of its own, and peers in this one; `star_of` makes it."""
+    """A node in a separate process, and peers in this one; `star_of` makes it."""
 
     def __init__(self, supervisor: Supervisor, client: Client, peers: Mapping[Guid, Client]) -> None:
         self._supervisor = supervisor
@@ -38,7 +38,7 @@ class Star:
         self._peers = peers
 
     async def flood(self, count: int, body: bytes) -> float | None:
-        """Each peer sends its share; microseconds of CPU that the node takes for a message, None if that is unknown.
+        """Have each peer send its share; return the node's microseconds of processor time per message, None if unknown.
 
         Raises:
             BenchError: a message was lost, came twice, out of the order of its peer or altered, or it took too long.
@@ -76,7 +76,7 @@ class Star:
 
 @asynccontextmanager
 async def star_of(peers: int) -> AsyncIterator[Star]:
-    """A node and its peers, for the block; the stores of these are in memory, where that can be had.
+    """Run a node and its peers for the block; their stores are in memory if that is possible.
 
     Raises:
         NodeError: the node does not start.

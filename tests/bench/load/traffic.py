@@ -1,8 +1,8 @@
-"""Messages from a producer to a consumer through whatever is between them; each of them checked.
+"""Messages from a producer to a consumer through any system between them; each message is checked.
 
-A paced producer sends each message when it is due, whether those before it have been answered or not, and the time of a
-message begins when it was due. So a stall shows in the delay of every message that it held up, also of those that could
-not even be sent meanwhile: figures that leave these out are better than what a user sees.
+A paced producer sends each message when it is due, whether those before it have been answered or not. The time of a
+message begins when it was due. So a stall shows in the delay of every message that it held up, including those that
+could not even be sent meanwhile. Figures without these would look better than what a user sees.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from mqproto.turn.guard import STRONG
 from tests.bench.figures import BenchError
 
 OUTSTANDING: Final = 4
-"""Requests of a producer as fast as it can be that have no answer yet."""
+"""How many requests of a producer that sends as fast as it can may be without an answer."""
 PACED_OUTSTANDING: Final = 32
-"""The same of one that sends when it is time."""
+"""The same for a producer that sends each message when it is due."""
 CONSUMERS: Final = 16
-"""Tasks that share the queues, if these are many."""
+"""How many tasks share the queues, if there are many queues."""
 RECEIVE_MESSAGES: Final = 500
 RECEIVE_BYTES: Final = 4 * 2**20
-"""What the consumer takes in one transaction, at most."""
+"""The most bytes that the consumer takes in one transaction."""
 RECEIVE_MIXED_MESSAGES: Final = 64
-"""The same if nobody knows how large the next ones are."""
+"""The most messages that it takes if nobody knows how large the next ones are."""
 UNALTERED: Final = b""
 ALTERED: Final = b"altered"
-"""They take the place of digests where all bodies are the same."""
+"""Stands for digests if all bodies are the same."""
 
 
 class Message(Protocol):
-    """What was sent, or what came."""
+    """A message that was sent, or one that came."""
 
     @property
     def label(self) -> str: ...
@@ -50,11 +50,11 @@ class Message(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """What a producer sends.
+    """The messages that a producer sends.
 
-    drafts: one after the other; each is made when it is asked for, as all of them at once would fill the memory.
-    digest: by what a message is known: the same for what was sent and for what came, unless it was altered.
-    receive_messages: how many a consumer takes in one transaction, at most.
+    drafts: one after the other. Each is made when it is asked for, because all of them at once would fill the memory.
+    digest: identifies a message: it is the same for the sent and the received message, unless it was altered.
+    receive_messages: the most that a consumer takes in one transaction.
     """
 
     drafts: Iterator[Draft]
@@ -63,7 +63,7 @@ class Bodies:
 
 
 def alike(body: bytes, *, protected: bool = False) -> Bodies:
-    """Messages that have one body, which is compared when they come: that is faster than a digest.
+    """Return messages with the same body, which is compared when they come: that is faster than a digest.
 
     Args:
         protected: whether they are encrypted and signed.
@@ -80,7 +80,7 @@ def alike(body: bytes, *, protected: bool = False) -> Bodies:
 
 
 def mixed(workload: Workload) -> Bodies:
-    """Those of a workload, whose labels differ: several bodies are empty."""
+    """Return the messages of a workload; their labels differ, because several bodies are empty."""
     drafts = (Draft(body=item.body, label=item.label, transactional=True) for item in workload.items())
     return Bodies(drafts, lambda each: digest_of(each.label, each.body), RECEIVE_MIXED_MESSAGES)
 
@@ -89,8 +89,8 @@ class Traffic:
     """Transactional messages to the queues of one node, to each queue in turn.
 
     Args:
-        sender, receiver: of the nodes at which they begin and end; the latter is called `node`.
-        together: hands over messages as one transaction for all queues, as those to several queues always are.
+        sender, receiver: the nodes at which they begin and end; the receiver is called `node`.
+        together: hands over messages as one transaction for all queues, as messages to several queues always are.
     """
 
     def __init__(
@@ -113,26 +113,26 @@ class Traffic:
         self._accepted: list[tuple[int, str, Sent]] = []
         self._received: dict[str, list[Committed]] = {queue: [] for queue in queues}
         self.sent_bytes = 0
-        """Of the bodies of all that was accepted."""
+        """The total size of the bodies of all accepted messages."""
 
     @property
     def delays_ms(self) -> list[float]:
-        """Of all messages that have come, from when each was due until its consumer had it; in order of size."""
+        """Return the delays of all received messages, from due to received by the consumer; in order of size."""
         sent = [sent for _, _, sent in self._accepted]
         return delays_ms(sent, [each for received in self._received.values() for each in received])
 
     @property
     def arrivals_s(self) -> list[float]:
-        """When messages came, in order."""
+        """Return when messages came, in order."""
         return sorted(each.at_s for received in self._received.values() for each in received)
 
     @property
     def unreceived(self) -> int:
-        """How many messages were accepted, and have not come yet if each comes once."""
+        """Return how many accepted messages have not come yet, if each comes once."""
         return len(self._accepted) - sum(map(len, self._received.values()))
 
     async def send_fast(self, count: int) -> None:
-        """Send as fast as the node accepts; some requests are under way at once."""
+        """Send as fast as the node accepts, with several requests under way at once."""
         self._asked += count
         queues = cycle(self._queues)
         places = trio.Semaphore(OUTSTANDING)
@@ -147,7 +147,7 @@ class Traffic:
                 nursery.start_soon(send, list(islice(queues, len(drafts))), drafts)
 
     async def send_paced(self, count: int, per_s: float) -> None:
-        """Send `per_s` a second, each when it is due."""
+        """Send `per_s` messages a second, each when it is due."""
         self._asked += count
         queues = cycle(self._queues)
 
@@ -171,7 +171,7 @@ class Traffic:
         self.sent_bytes += sum(len(draft.body) for draft in drafts)
 
     async def receive(self, count: int) -> None:
-        """Receive and commit `count` more messages, of each queue its share."""
+        """Receive and commit `count` more messages, from each queue its share."""
         shares = {
             queue: len(self._received[queue]) + share_of(count, len(self._queues), place)
             for place, queue in enumerate(self._queues)
@@ -187,11 +187,11 @@ class Traffic:
                 nursery.start_soon(consume, self._queues[first::CONSUMERS])
 
     async def take(self, queue: str, timeout_s: float) -> None:
-        """What one transaction receives."""
+        """Return the messages that one transaction receives."""
         self._received[queue] += await taken(self._receiver, queue, self._bodies, timeout_s)
 
     def check(self) -> None:
-        """See that all messages were sent, and that each came once, in the order of its queue, unaltered.
+        """Check that all messages were sent, and that each came once, in the order of its queue, unaltered.
 
         Raises:
             BenchError: they did not.
@@ -207,21 +207,21 @@ class Traffic:
 
 
 def share_of(count: int, places: int, place: int) -> int:
-    """What one of several gets of `count`, if each in turn gets one."""
+    """Return the share of one among several who divide `count` things by taking turns."""
     return count // places + (place < count % places)
 
 
 async def taken(client: Client, queue: str, bodies: Bodies, timeout_s: float) -> list[Committed]:
-    """What one transaction receives of these messages; none if nothing comes in time."""
+    """Return those of these messages that one transaction receives; none if nothing comes in time."""
     async with client.transaction(queue, bodies.receive_messages, timeout_s) as messages:
         now_s = trio.current_time()
         return [Committed(message.id, bodies.digest(message), now_s) for message in messages]
 
 
 async def send_when_due(due_s: Sequence[float], send: Callable[[list[float]], Awaitable[None]]) -> None:
-    """Send each message when it is due, or as soon after that as the requests before it let it.
+    """Send each message when it is due, or as soon after that as earlier requests allow.
 
-    What is due together is one request. `send` is told when its messages were due, not when it was called.
+    Messages that are due together are one request. `send` is told when its messages were due, not when it was called.
     """
     places = trio.Semaphore(PACED_OUTSTANDING)
 
@@ -241,7 +241,7 @@ async def send_when_due(due_s: Sequence[float], send: Callable[[list[float]], Aw
 
 
 def check_delivery(sent: Sequence[Sent], received: Sequence[Committed]) -> None:
-    """See that each message was received once, in order, unaltered.
+    """Check that each message was received once, in order, unaltered.
 
     Raises:
         BenchError: one was not; the text says how many, and what became of them.

@@ -1,10 +1,10 @@
-"""What a gateway's POSTs are compared with: uvicorn and SQLite, one insert a POST.
+"""The program that a gateway's POSTs are compared with: uvicorn and SQLite, with one insert per POST.
 
-It keeps the least of a gateway's promises: what is answered 200 is on disk, and no id comes twice. An ASGI application
-without a framework, as one would cost more. `each` has one commit a POST, `all` one for all POSTs that wait: those that
-came while the commit before them was under way.
+It keeps the least of a gateway's promises: a POST that is answered 200 is on disk, and no id is accepted twice. It is
+an ASGI application without a framework, which would cost more. With `each` there is one commit per POST; with `all`,
+one for all waiting POSTs, those that came during the previous commit.
 
-    python -m tests.bench.programs.accepting FILE all
+python -m tests.bench.programs.accepting FILE all
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INSERT: Final = "INSERT OR IGNORE INTO message (key, body) VALUES (?, ?)"
 
 
 def database(path: str) -> sqlite3.Connection:
-    """A database in which what was committed is on disk, with one flush a commit."""
+    """Open a database in which committed data is on disk, with one flush per commit."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL").close()
     db.execute("PRAGMA synchronous = FULL").close()
@@ -65,11 +65,11 @@ class Accepting:
         await send({"type": "http.response.body", "body": answer})
 
     def _insert(self, key: str, body: bytes) -> bool:
-        """Whether nobody had this key. Without a transaction of its own this is one: insert, flush."""
+        """Insert a key; return whether it was new. Outside a transaction this is a whole one: insert and flush."""
         return bool(self._db.execute(INSERT, (key, body)).rowcount)
 
     async def _committed(self, key: str, body: bytes) -> bool:
-        """The same, with all that the loop reads before it comes to commit."""
+        """Insert a key in one transaction with all others that the loop reads before it commits."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._commit)

@@ -1,11 +1,11 @@
-"""A consumer behind HTTP that answers at once and keeps what came in order: a program by itself.
+"""A consumer behind HTTP that answers at once and keeps what came in order: a separate program.
 
-    POST /          200
-    GET /COUNT      answered once so many have come since the last such question: `Consumed`, as JSON
+POST /          200
+GET /COUNT      answered once so many have come since the last such question: `Consumed`, as JSON
 
-    python -m tests.bench.programs.consuming
+python -m tests.bench.programs.consuming
 
-It takes as little of the processor as Python can, as what it takes is missing to those that are measured.
+It uses as little of the processor as Python can, because the measured programs share the processor with it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from mqproto.simulator.base.program.output import end_with_input
 
 READ_BYTES: Final = 262_144
 SHOWN_BYTES: Final = 40
-"""How much of a body is kept."""
+"""How many bytes of a body are kept."""
 LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 @dataclass
 class Consumed:
-    """What came.
+    """The messages that came.
 
     seconds: from the first to the last.
-    bodies: how each began, in order.
-    cpu_s: what this program took since the first.
+    bodies: how each body began, in order.
+    cpu_s: the processor time of this program since the first.
     """
 
     seconds: float = 0.0
@@ -53,7 +53,7 @@ class Consumer:
         self._asking: tuple[socket.socket, int] | None = None
 
     def serve(self) -> None:
-        """For ever."""
+        """Serve for ever."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._listening:
@@ -106,7 +106,7 @@ class Consumer:
 
 
 def main() -> None:
-    """`python -m tests.bench.programs.consuming`."""
+    """Run `python -m tests.bench.programs.consuming`."""
     end_with_input()
     listening = socket.create_server(("127.0.0.1", 0))
     print(f"ready http://127.0.0.1:{listening.getsockname()[1]}", flush=True)

@@ -1,11 +1,11 @@
 """POSTs over a number of connections at once, as fast as they are answered: a program by itself.
 
-It takes as little of the processor as Python can, as what it takes is missing to those that are measured: requests are
-made beforehand but for their ids, connections stay open, and of an answer no more is read than has to be known.
+It uses as little of the processor as Python can, because the measured programs share the processor with it. Requests
+are made beforehand except for their ids, connections stay open, and only the needed part of an answer is read.
 
     python -m tests.bench.programs.posting URL CONNECTIONS SECONDS BODY_BYTES PREFIX
 
-It prints what came of it as one line of JSON (`Posted`).
+It prints its results as one line of JSON (`Posted`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ANSWER_TIMEOUT_S: Final = 20.0
 
 @dataclass
 class Posted:
-    """What came of it.
+    """The results of posting.
 
     answered: how many POSTs were answered 200, as new.
-    delays_ms: of each, in order of size.
-    wrong: the first answer of another kind; empty for none.
-    cpu_s: what this program took.
+    delays_ms: one for each POST, in order of size.
+    wrong: the first answer of another kind; empty if there is none.
+    cpu_s: the processor time of this program.
     """
 
     answered: int = 0
@@ -53,7 +53,7 @@ class Poster:
     """Posts to one URL.
 
     Args:
-        prefix: of the ids, each of which is used once.
+        prefix: how the ids begin; each id is used once.
     """
 
     def __init__(self, url: str, body: bytes, prefix: str) -> None:
@@ -68,7 +68,7 @@ class Poster:
         self._posted = Posted()
 
     def post(self, connections: int, seconds: float) -> Posted:
-        """Post for so long over so many connections; what came of it.
+        """Post for so long over so many connections; return the results.
 
         Raises:
             OSError: a connection was refused, or broke.
@@ -109,7 +109,7 @@ class Poster:
         conversation.socket.sendall(b"%b%d%b" % (self._head, self._number, self._tail))
 
     def _is_answered(self, conversation: _Conversation) -> bool:
-        """Read; whether that was the rest of an answer."""
+        """Read more bytes; return whether they complete an answer."""
         data = conversation.socket.recv(READ_BYTES)
         answer = conversation.answer = conversation.answer + data
         head, end, body = answer.partition(b"\r\n\r\n")
