@@ -1,4 +1,4 @@
-"""A chain of three queue managers in memory, turn by turn, for tests that count what a message costs."""
+"""A chain of three queue managers in memory, turn by turn, for tests that count the cost of a message."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.pair import Net, Node, at, queue
 SENDER, INTERMEDIATE, DESTINATION = NAMES = ("sender", "intermediate", "destination")
 WINDOW: Final = 64
 FIRST_QUEUE: Final = 16
-"""Its number; the others follow."""
+"""The number of the first queue; the others follow."""
 CONSUMER: Final = 1
 AT_ONCE: Final = 1_000
 ORDER_ACK_MS: Final = Settings().order_ack_timeout_ms
 APART_MS: Final = 5
-"""What lies between messages at 200 a second."""
+"""The time between messages at 200 a second."""
 
 
 class Chain(Net):
     """A sender, an intermediate and a destination, each with a disk in memory, and a consumer who commits.
 
-    Further neighbours and queues of the destination are there and idle; each has had a message. Time passes in `wait`
-    only.
+    Further neighbours and queues of the destination exist and are idle; each has had a message. Time passes only in
+    `wait`.
     """
 
     def __init__(self, *, neighbours: int = 0, queues: int = 1) -> None:
@@ -62,7 +62,7 @@ class Chain(Net):
         self.pass_on(4 * WINDOW)
 
     def enqueue(self, count: int, node: str = SENDER, to: int = 0) -> None:
-        """An application sends messages to a queue of the destination, each in a transaction of its own."""
+        """Have an application send messages to a queue of the destination, each in a separate transaction."""
         message = (
             at(DESTINATION, FIRST_QUEUE + to),
             Draft(body=bytes(1_024), label="order 4711", transactional=True),
@@ -72,12 +72,12 @@ class Chain(Net):
             self.turn(node)
 
     def consume(self) -> None:
-        """From now on the consumer takes and commits all that comes."""
+        """Let the consumer take and commit everything that comes from now on."""
         self.consuming = True
         self.nodes[DESTINATION].up.consume(CONSUMER, "queue 0", WINDOW, transactional=True)
 
     def stop_consuming(self) -> None:
-        """From now on messages stay in the queue."""
+        """Let messages stay in the queue from now on."""
         self.consuming = False
         self.nodes[DESTINATION].up.abandon(CONSUMER, "queue 0", self.now)
 
@@ -88,14 +88,14 @@ class Chain(Net):
             node.up.consume(CONSUMER, "queue 0", WINDOW, transactional=True)
 
     def pass_on(self, count: int) -> None:
-        """Messages from the sender to the destination, one window after the other, and what acknowledges them."""
+        """Pass messages from the sender to the destination, window after window, and their acknowledgments back."""
         for _ in range(0, count, WINDOW):
             self.enqueue(WINDOW)
             self.turns(lambda busy: not busy)
             self.wait()
 
     def pass_on_alone(self, count: int) -> None:
-        """Messages that come alone: each is consumed, and nobody has anything to do, some time before the next."""
+        """Pass messages one by one: each is consumed, and nothing is left to do, some time before the next is sent."""
         for _ in range(count):
             self.enqueue(1)
             self.turns(lambda busy: not busy)
@@ -103,19 +103,19 @@ class Chain(Net):
         self.wait()
 
     def drain(self, count: int) -> None:
-        """Turn by turn, until `count` more messages were consumed."""
+        """Take turns until `count` more messages are consumed."""
         for goal in range(self.delivered + WINDOW, self.delivered + count + 1, WINDOW):
             self.turns(lambda busy, goal=goal: self.delivered >= goal)  # type: ignore[misc]
             self.wait()
 
     def wait(self, for_ms: int = ORDER_ACK_MS) -> None:
-        """Let time pass, by default as much as an OrderAck waits for."""
+        """Let time pass, by default the delay of an OrderAck."""
         self._advance(self.now.uptime_ms + for_ms)
         for name in NAMES:
             self.nodes[name].up.tick(self.now)
 
     def turns(self, done: Callable[[bool], bool], limit: int = 1_000) -> None:
-        """The three nodes carry out a batch each, again and again; nobody else has a turn."""
+        """Let the three nodes carry out a batch each, again and again; no other node has a turn."""
         for _ in range(limit):
             busy = [self.turn(name) for name in NAMES]
             if done(any(busy)):
@@ -123,13 +123,13 @@ class Chain(Net):
         raise AssertionError(f"not done after {limit} turns")
 
     def part(self) -> None:
-        """The sender loses its neighbour."""
+        """Let the sender lose its neighbour."""
         self.blocked.add(frozenset((SENDER, INTERMEDIATE)))
         self.cut(SENDER, INTERMEDIATE)
         self.run()
 
     def reunite(self) -> None:
-        """The sender finds its neighbour again; nothing has been sent yet."""
+        """Let the sender find its neighbour again; nothing has been sent yet."""
         self.blocked.clear()
         self._advance(self.now.uptime_ms + 10_000)
         self.nodes[SENDER].up.tick(self.now)

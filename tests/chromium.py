@@ -1,4 +1,4 @@
-"""A real browser without a window: Chromium, started once and spoken to over a pipe, by its DevTools protocol."""
+"""A real browser without a window: Chromium, started once and controlled over a pipe with its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM: Final = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
 PATIENCE_S: Final = 120
-"""Nothing takes this long, unless the browser hangs."""
+"""Nothing takes this long unless the browser hangs."""
 ARGUMENTS: Final = (
     "--headless",
     "--disable-gpu",
@@ -61,14 +61,14 @@ CONTRAST: Final = """
   return [...poor];
 })()
 """
-"""Of each kind of text that has less contrast to what is behind it than WCAG 2.2 asks for, how much it has."""
+"""A script that returns the contrast of each kind of text that has less than WCAG 2.2 asks for."""
 
 
 class Chromium:
     """One tab, which shows one page after the other.
 
     Attributes:
-        complaints: what its console said of the page that is shown: errors, and what the page's policy forbade.
+        complaints: messages on its console about the current page: errors, and what the page's policy forbade.
     """
 
     def __init__(self, commands: int, answers: int, folder: Path) -> None:
@@ -86,12 +86,12 @@ class Chromium:
             self._call(f"{domain}.enable")
 
     def show(self, text: str, fragment: str = "", width: int = 1_000, *, is_dark: bool = False) -> None:
-        """Load a page, as if somebody had followed a link into it; returns when its script has run."""
+        """Load a page as if a link to it had been followed; return when its script has run."""
         self._page.write_text(text, "utf-8")
         self.open(f"{self._page.as_uri()}#{fragment}", width, is_dark=is_dark)
 
     def open(self, address: str, width: int = 1_000, *, is_dark: bool = False) -> None:
-        """Load what is at an address; returns when its script has run."""
+        """Load the page at an address; return when its script has run."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -105,7 +105,7 @@ class Chromium:
                 self._message()
 
     def evaluate(self, expression: str) -> Any:
-        """What an expression of JavaScript is, as JSON has it; a promise is waited for."""
+        """Return the value of a JavaScript expression as JSON; a promise is awaited."""
         answer = self._call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, userGesture=True
         )
@@ -113,26 +113,26 @@ class Chromium:
         return answer["result"].get("value")
 
     def text(self, selector: str = "main") -> str:
-        """What somebody reads there, on one line."""
+        """Return the text that a person reads there, on one line."""
         shown = self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
         return " ".join(str(shown).split())
 
     def barriers(self, selector: str = "html") -> list[str]:
-        """What axe-core finds there that keeps somebody out, a line each: by WCAG 2.2 up to AA and good practice."""
+        """Return the barriers that axe-core finds there, a line each: by WCAG 2.2 up to AA, and good practice."""
         if not self.evaluate("'axe' in window"):
             self.evaluate(f"{_axe_core()};0")
         found: list[str] = self.evaluate(FOUND % (json.dumps(selector), json.dumps(RULES)))
         return found
 
     def type(self, text: str) -> None:
-        """Keys pressed, wherever the focus is."""
+        """Press keys, wherever the focus is."""
         self._call("Input.insertText", text=text)
 
     def press(self, key: str, code: int) -> None:
-        """One key, pressed and let go.
+        """Press one key and release it.
 
         Args:
-            key, code: as a KeyboardEvent has them, `key` and `keyCode`.
+            key, code: as `key` and `keyCode` of a KeyboardEvent.
         """
         for kind in ("keyDown", "keyUp"):
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
@@ -141,7 +141,7 @@ class Chromium:
             )
 
     def picture(self, height: int | None = None) -> bytes:
-        """What is seen, as PNG: the whole page, or a part of its top."""
+        """Return the visible page as PNG: the whole page, or a part of its top."""
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "scale": 1, **size} | ({"height": height} if height else {})
         clip = {name: clip[name] for name in ("x", "y", "width", "height", "scale")}
@@ -149,7 +149,7 @@ class Chromium:
         return base64.b64decode(answer["data"])
 
     def close(self) -> None:
-        """Ask it to end."""
+        """Ask the browser to end."""
         self._session = None
         with suppress(EOFError, OSError):
             self._call("Browser.close")
@@ -170,11 +170,11 @@ class Chromium:
         return result
 
     def _message(self) -> dict[str, Any]:
-        """The next answer or event.
+        """Return the next answer or event.
 
         Raises:
-            EOFError: it has ended.
-            TimeoutError: it says nothing.
+            EOFError: the browser has ended.
+            TimeoutError: it sends nothing.
         """
         until = time.monotonic() + PATIENCE_S
         while b"\0" not in self._read:
@@ -197,7 +197,7 @@ class Chromium:
 
 @cache
 def _axe_core() -> str:
-    """Its source, out of a package that brings it for another browser's driver."""
+    """Return the source of axe-core, from a package that brings it for another browser's driver."""
     package = find_spec("axe_playwright_python")
     assert package is not None
     assert package.origin is not None
@@ -206,7 +206,7 @@ def _axe_core() -> str:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Chromium]:
-    """A browser that keeps all it keeps in a folder, and ends with the block."""
+    """Provide a browser that keeps all its data in a folder, and ends with the block."""
     assert PROGRAM is not None
     its_commands, commands = os.pipe()
     answers, its_answers = os.pipe()

@@ -1,4 +1,4 @@
-"""`make codec`: writes mqproto/wire/generated.py anew, from the layouts."""
+"""`make codec`: writes mqproto/wire/generated.py again, from the layouts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.conformance import ROOT
 
 GENERATED: Final = ROOT / "mqproto" / "wire" / "generated.py"
 HEADERS: Final = ("transaction", "properties", "trailing")
-"""What is looked for in a UserMessage."""
+"""The headers that are looked for in a UserMessage."""
 
 
 def codec() -> str:
-    """The source of the functions that mqproto needs, as yet unformatted."""
+    """Return the source of the functions that mqproto needs, not formatted yet."""
     from mqproto.wire.layouts.acknowledgment import final_ack_body, order_ack_body
     from mqproto.wire.layouts.session import session_header
     from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
@@ -37,7 +37,7 @@ def codec() -> str:
 
 
 def without_the_one_in_the_tree() -> str:
-    """The same where that does not fit the layouts any more, so that nobody can import it, nor `mqproto.wire`."""
+    """Return the same if the generated file no longer fits the layouts: nobody can import it or `mqproto.wire` then."""
     wire = ModuleType("mqproto.wire")
     wire.__path__ = [str(GENERATED.parent)]
     sys.modules["mqproto.wire"] = wire

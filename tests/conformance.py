@@ -1,7 +1,7 @@
 """Reads conformance.toml, and the citations of the specification in code and in tests.
 
-A citation is `[MS-MQQB] 3.1.5.6`, with further numbers after a comma, "and" or "to". In `mqproto/` a number
-of section 3.1 that stands alone is [MS-MQQB]'s too.
+A citation is `[MS-MQQB] 3.1.5.6`; further numbers may follow after a comma, "and" or "to". In `mqproto/`, a number of
+section 3.1 without a document's name is also one of [MS-MQQB].
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ CITATION: Final = re.compile(rf"\[MS-[A-Z]+\] {NUMBER}")
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """One mention of one section: `[MS-MQQB] 3.1.5.6`, and where it stands."""
+    """One mention of one section: `[MS-MQQB] 3.1.5.6`, and its place."""
 
     section: str
     where: str
 
 
 def load() -> dict[str, Any]:
-    """conformance.toml: `sections`, each with a status, and `reading`, where the text is at odds."""
+    """Read conformance.toml: `sections`, each with a status, and `reading`, where the text contradicts itself."""
     return tomllib.loads(CONFORMANCE.read_text("utf-8"))
 
 
 def summary() -> str:
-    """One line for the end of a test run: how many sections have which status."""
+    """Return one line for the end of a test run: how many sections have which status."""
     try:
         statuses = Counter(line["status"] for line in load()["sections"].values())
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
@@ -49,7 +49,7 @@ def summary() -> str:
 
 
 def cited_in_text(text: str) -> Iterator[tuple[str, int]]:
-    """Each section that the text of a module cites, with its line."""
+    """Return each section that the text of a module cites, with its line."""
 
     def line_of(position: int) -> int:
         return text.count("\n", 0, position) + 1
@@ -65,7 +65,7 @@ def cited_in_text(text: str) -> Iterator[tuple[str, int]]:
 
 
 def cited_in_markers(text: str) -> Iterator[tuple[str, int]]:
-    """Each argument of `pytest.mark.spec(...)` in a test module, with its line; `?` for what is no text."""
+    """Return each argument of `pytest.mark.spec(...)` in a test module, with its line; `?` if it is not a text."""
     if "mark.spec" not in text:
         return
     for node in ast.walk(ast.parse(text)):
@@ -77,7 +77,7 @@ def cited_in_markers(text: str) -> Iterator[tuple[str, int]]:
 
 @cache
 def in_code() -> tuple[Citation, ...]:
-    """Every citation in mqproto/."""
+    """Return every citation in mqproto/."""
     return tuple(
         Citation(section, f"{path.relative_to(ROOT)}:{line}")
         for path in sorted((ROOT / "mqproto").rglob("*.py"))
@@ -87,7 +87,7 @@ def in_code() -> tuple[Citation, ...]:
 
 @cache
 def in_tests() -> tuple[Citation, ...]:
-    """Every section that a test says it holds us to."""
+    """Return every section that a test claims to check."""
     return tuple(
         Citation(section, f"{path.relative_to(ROOT)}:{line}")
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
@@ -97,7 +97,7 @@ def in_tests() -> tuple[Citation, ...]:
 
 @cache
 def names_of_tests() -> frozenset[str]:
-    """Every test function, as `tests/session/test_session.py::test_name`."""
+    """Return the name of every test function, such as `tests/session/test_session.py::test_name`."""
     return frozenset(
         f"{path.relative_to(ROOT)}::{name}"
         for path in (ROOT / "tests").rglob("test_*.py")

@@ -1,11 +1,11 @@
-"""What every test gets: a hypothesis profile, CI's view of skipped tests, the count of the specification, a process
-that collects little garbage; and, for those that ask, Spark.
+"""Settings for all tests: a hypothesis profile, a stricter rule for skipped tests in CI, the count of the
+specification's sections, and processes that collect garbage rarely; also Spark, for tests that ask for it.
 
 Hypothesis profiles, chosen by HYPOTHESIS_PROFILE:
-- fast (the default): a few dozen examples each, new ones at every run.
-- ci (the default where CI is set): more, and the same at every run, so that a red run is the change's fault.
-- core: few, and the same at every run; for all Pythons beside the first (.ci/pythons).
-- deep: thousands, new ones at every run; for a night, or for a parser that has just been written.
+- fast (the default): a few dozen examples each, new ones in every run.
+- ci (the default if CI is set): more, and the same in every run, so that the change is at fault if a run is red.
+- core: few, and the same in every run; for all Pythons except the first (.ci/pythons).
+- deep: thousands, new ones in every run; for a night, or for a new parser.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ settings.register_profile("deep", STEADY, max_examples=5_000)
 
 
 def profile_name(environment: Mapping[str, str]) -> str:
-    """Which profile these environment variables ask for."""
+    """Return the profile that these environment variables ask for."""
     return environment.get("HYPOTHESIS_PROFILE") or ("ci" if environment.get("CI") else "fast")
 
 
@@ -73,17 +73,17 @@ gc.set_threshold(100_000, *gc.get_threshold()[1:])
 
 
 def pytest_collection_finish() -> None:
-    """In a process that runs tests, before the first of them."""
+    """Prepare a process that runs tests, before the first of them."""
     gc.freeze()
     catch_what_is_ignored()
 
 
 def catch_what_is_ignored() -> None:
-    """Have each signal that whoever started the tests ignores do nothing here, and what it does by default in the
-    processes of tests.
+    """Let each ignored signal do nothing in this process, and have its default effect in processes that tests start.
 
-    A process inherits which signals are ignored, but not a handler. `make test &` in a script ignores SIGINT, and nohup
-    ignores SIGHUP; the nodes and commands that tests start have to end at these as they do for a person.
+    A process inherits which signals are ignored, but does not inherit handlers. `make test &` in a script ignores
+    SIGINT, and nohup ignores SIGHUP. But the nodes and commands that tests start have to end at these signals, as they
+    do for a person.
     """
     for number in signal.valid_signals() - SET_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -91,7 +91,7 @@ def catch_what_is_ignored() -> None:
 
 
 SET_BY_PYTHON: Final = {signal.SIGPIPE, signal.SIGXFSZ}
-"""Python ignores these itself, and `subprocess` gives children the default."""
+"""Python ignores these signals itself, and `subprocess` restores the default for children."""
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
@@ -100,20 +100,23 @@ def _do_nothing(_number: int, _frame: FrameType | None) -> None:
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 FORBIDDEN: Final = "this machine allows no "
-"""So begins why a test is skipped that no program would help. CI cannot change it, and says it at its end."""
+"""The beginning of the reason for skipping a test that no program would help.
+
+CI cannot change this, and lists it at the end.
+"""
 
 
 def _forbidden(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """What the machine does not allow, if a test was skipped for that; or empty."""
+    """Return what the machine does not allow, if a test was skipped because of that; otherwise an empty text."""
     reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
     _, begins, what = reason.partition(f"Skipped: {FORBIDDEN}")
     return begins.removeprefix("Skipped: ") + what
 
 
 def without_skips(report: Report) -> Report:
-    """The report as it is, but in CI a skipped test has failed: what it says has not been shown.
+    """Return the report unchanged; but in CI a skipped test has failed, because its claim has not been shown.
 
-    One that the machine does not allow stays skipped.
+    A test that the machine does not allow stays skipped.
     """
     if IN_CI and report.skipped and not hasattr(report, "wasxfail") and not _forbidden(report):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
@@ -133,21 +136,21 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take long come first: a run of several processes is over when the last file is."""
+    """Run the slow test files first, because a run in several processes is over only when the last file is."""
     items.sort(key=lambda item: item.get_closest_marker("early") is None)
 
 
 @cache
 def group_of(file: Path) -> str:
-    """Which files of tests share a process: those that carry one xdist_group, and every other by itself."""
+    """Return the group of test files that share a process: those with the same xdist_group, or a file by itself."""
     mark = re.search(r"\bxdist_group\(['\"](\w+)['\"]\)", file.read_text("utf-8"))
     return mark.group(1) if mark else str(file)
 
 
 class WholeFiles(LoadFileScheduling):
-    """pytest-xdist's --dist loadfile, and its groups as well: of loadfile and loadgroup it has one at a time.
+    """Makes pytest-xdist use its modes loadfile and loadgroup together; it offers only one at a time.
 
-    What a file makes for its tests is made once, and so is the Spark session of several files.
+    So the fixtures of a file are made once, and so is the Spark session of several files.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -161,9 +164,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """`-n auto` is a process more than there are cores, unless the environment says how many.
+    """Make `-n auto` one process more than there are cores, unless the environment names a number.
 
-    Tests of nodes and of Spark wait for other processes half of their time; meanwhile a core has other tests to run.
+    Tests of nodes and of Spark wait for other processes half of their time; meanwhile a core can run other tests.
     """
     return (yield) + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
 
@@ -181,7 +184,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def objects() -> Iterator[ObjectStore]:
-    """An S3 server, which starts when something is put there. The environment says where it is."""
+    """Provide an S3 server, which starts when something is put there. The environment says where it is."""
     from tests.captures.pipeline.objects import ObjectStore
 
     with ObjectStore() as store, pytest.MonkeyPatch.context() as patch:
@@ -192,7 +195,7 @@ def objects() -> Iterator[ObjectStore]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, objects: ObjectStore) -> Iterator[SparkSession]:
-    """A session with two cores of this machine, for all tests that need one; its workers know the S3 server."""
+    """Provide a session with two cores of this machine for all tests that need one; its workers know the S3 server."""
     from mqproto.captures.pipeline.engines.session import spark_session
 
     log = tmp_path_factory.mktemp("spark") / "spark.log"

@@ -1,4 +1,4 @@
-"""Captures of conversations that were never had: who says what, when, written as a recorder would."""
+"""Captures of conversations that never took place: each side's packets and times, written as by a recorder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORDER_QUEUE: Final = 4
 
 
 class Said(NamedTuple):
-    """A packet that one side sends, some time after the one before."""
+    """A packet that one side sends, some time after the packet before it."""
 
     side: Side
     packet: Packet
@@ -52,7 +52,7 @@ class Said(NamedTuple):
 def a_message(
     number: int, *, previous: int | None = None, sequence: TxSequenceId = SEQUENCE, **changes: Any
 ) -> UserMessage:
-    """The transactional message with this number; its MessageID is a hundred more."""
+    """Return the transactional message with this number; its MessageID is the number plus a hundred."""
     transaction = TransactionHeader(
         tx_sequence_id=sequence,
         tx_sequence_number=number,
@@ -75,7 +75,7 @@ def a_message(
 def an_order_ack(
     number: int, *, sequence: TxSequenceId = SEQUENCE, source: Guid = DESTINATION, to: Guid = SENDER
 ) -> UserMessage:
-    """The destination `source` has everything up to this number."""
+    """Return an OrderAck: the destination `source` has everything up to this number."""
     return OrderAck(
         source=source,
         destination_manager=to,
@@ -93,7 +93,7 @@ def a_final_ack(
     source: Guid = DESTINATION,
     to: Guid = SENDER,
 ) -> UserMessage:
-    """What became of the message with this number at the destination `source`."""
+    """Return a FinalAck: the outcome at the destination `source` of the message with this number."""
     return FinalAck(
         source=source,
         destination_manager=to,
@@ -106,7 +106,7 @@ def a_final_ack(
 
 
 def an_administration_ack(number: int, message_class: int) -> UserMessage:
-    """What the administration queue is told of the message with this number."""
+    """Return the acknowledgment that the administration queue gets for the message with this number."""
     return user_message(
         source=DESTINATION,
         destination_manager=SENDER,
@@ -120,7 +120,7 @@ def an_administration_ack(number: int, message_class: int) -> UserMessage:
 
 
 def handshake(*, client: Guid = SENDER, server: Guid = DESTINATION) -> list[Said]:
-    """Four packets that open a session."""
+    """Return the four packets that open a session."""
     parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
     request = establish_connection(client=client, server=server, time_stamp_ms=0)
     return [
@@ -132,7 +132,7 @@ def handshake(*, client: Guid = SENDER, server: Guid = DESTINATION) -> list[Said
 
 
 def acknowledged(side: Side, count: int, sent: int = 0, sent_recoverable: int = 0) -> Said:
-    """`side` has received and saved `count` recoverable messages, at most 32, and sent `sent` itself."""
+    """Return a SessionAck: `side` has received and saved `count` recoverable messages, up to 32, and sent `sent`."""
     header = SessionHeader(
         ack_sequence_number=count,
         recoverable_msg_ack_seq_number=1 if count else 0,
@@ -144,7 +144,7 @@ def acknowledged(side: Side, count: int, sent: int = 0, sent_recoverable: int = 
 
 
 def exchange(messages: Sequence[UserMessage], answers: Sequence[UserMessage] = ()) -> list[Said]:
-    """A session in which the client sends messages, and the server acknowledges them and answers."""
+    """Return a session in which the client sends messages, and the server acknowledges them and answers."""
     final_count = sum(answer.user.recoverable for answer in answers)
     return [
         *handshake(),
@@ -167,12 +167,12 @@ def exchange(messages: Sequence[UserMessage], answers: Sequence[UserMessage] = (
 
 
 def answered(numbers: Sequence[int]) -> list[Said]:
-    """A session in which the messages with these numbers, from 1 on, are sent in this order and acknowledged."""
+    """Return a session in which messages with these numbers, from 1 on, are sent in this order and acknowledged."""
     return exchange([a_message(number) for number in numbers], [an_order_ack(max(numbers))])
 
 
 def write(path: Path, *talks: Iterable[Said], client: Endpoint = CLIENT, server: Endpoint = SERVER) -> Path:
-    """A capture with a connection for each talk, one after the other, a tenth of a millisecond between packets."""
+    """Write a capture with a connection for each talk, one after the other, with 0.1 ms between packets."""
     now_s = SENT_S * 1.0
     with path.open("wb") as file:
         recorder = Recorder(file, clock=lambda: int(now_s * 1e9))
@@ -187,5 +187,5 @@ def write(path: Path, *talks: Iterable[Said], client: Endpoint = CLIENT, server:
 
 
 def seen(path: Path) -> list[SeenPacket]:
-    """The packets of a capture."""
+    """Return the packets of a capture."""
     return list(read_packets(path))

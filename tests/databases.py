@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: a folder with a socket in it, and no port that somebody else may have."""
+"""A PostgreSQL server for the tests only: a folder with a socket in it, and no port that another program may use."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.memory import memory
 
 SUPERUSER: Final = "mqproto"
 SERVER_USER: Final = "postgres"
-"""Whom Debian's package makes. PostgreSQL refuses to run as root, so root starts it as this user."""
+"""The user that Debian's package makes. PostgreSQL refuses to run as root, so root starts it as this user."""
 GUARDED: Final = "guarded"
-"""The one role that is asked for its password, once a test has made it."""
+"""The only role that must give a password, once a test has made it."""
 OPTIONS: Final = "-c listen_addresses='' -c fsync=on -c shared_buffers=16MB -c max_connections=40"
 NUMBERS: Final = itertools.count(1)
 
 
 def program(name: str) -> Path:
-    """One of PostgreSQL's programs, of the newest that is installed; Debian keeps them off the PATH."""
+    """Return the path of one of PostgreSQL's programs, of the newest version; Debian keeps them off the PATH."""
     if found := shutil.which(name):
         return Path(found).resolve()
     versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
@@ -39,9 +39,9 @@ def program(name: str) -> Path:
 
 
 class Server:
-    """A PostgreSQL server in a folder that is there and empty.
+    """A PostgreSQL server in an existing, empty folder.
 
-    Its socket's path holds 107 bytes at most, so the folder's is to be short.
+    Its socket's path has at most 107 bytes, so the folder's path should be short.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,20 +62,20 @@ class Server:
         hba.write_text(f"local all {GUARDED} scram-sha-256\n{hba.read_text('utf-8')}", "utf-8")
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
+        """Start the server, and return when it answers."""
         options = f"-k '{self.folder}' {OPTIONS}"
         self._run("pg_ctl", "--wait", "--silent", "--log", str(self.folder / "log"), "-o", options, "start")
 
     def stop(self) -> None:
-        """Stop it, whoever is connected."""
+        """Stop the server, whether clients are connected or not."""
         self._run("pg_ctl", "--wait", "--silent", "--mode=fast", "stop")
 
     def kill(self) -> None:
-        """Stop it as a crash would: without a last word to anybody, and with its log to be read at the next start."""
+        """Stop the server as a crash would: without a word to anybody, so it reads its log at the next start."""
         self._run("pg_ctl", "--wait", "--silent", "--mode=immediate", "stop")
 
     def execute(self, *statements: str, database: str = "postgres") -> None:
-        """Carry out statements as its superuser, each by itself."""
+        """Execute statements as its superuser, each separately."""
         with psycopg.connect(
             host=str(self.folder), user=SUPERUSER, dbname=database, autocommit=True
         ) as connection:
@@ -83,18 +83,18 @@ class Server:
                 connection.execute(statement.encode())
 
     def url(self, database: str = "postgres", user: str = SUPERUSER, more: str = "") -> str:
-        """The URL of a database."""
+        """Return the URL of a database."""
         return f"postgresql+psycopg://{user}@/{database}?host={self.folder}{more}"
 
     def new_schema(self) -> str:
-        """The URL of a place in it that is empty."""
+        """Return the URL of a new, empty schema in it."""
         schema = f"place_{next(NUMBERS)}"
         self.execute(f"CREATE SCHEMA {schema}")
         return self.url(more=f"&options=-csearch_path%3D{schema}")
 
     @contextmanager
     def guarded(self) -> Iterator[int]:
-        """The process, by its id, that stops the server and removes its folder when ours leaves the block, or dies."""
+        """Yield the id of a process that stops the server and removes its folder when ours leaves the block or dies."""
         stop = 'read -r line; "$0" --wait --silent --mode=fast stop; cd /; rm -rf "$1"'
         with subprocess.Popen(
             ["sh", "-c", stop, program("pg_ctl"), self.folder],
@@ -129,7 +129,7 @@ class Server:
 
 @contextmanager
 def running_server() -> Iterator[Server]:
-    """A server that runs, in a folder that is gone at the end, however this process ends."""
+    """Provide a running server in a folder that is removed at the end, however this process ends."""
     program("initdb")
     folder = Path(tempfile.mkdtemp(dir=memory(), prefix="mqproto-"))
     try:

@@ -67,7 +67,7 @@ def a_session_header(**changes: Any) -> SessionHeader:
 
 
 def a_user_message(**changes: Any) -> UserMessage:
-    """A message of `user_message`; the changes are its arguments."""
+    """Return a message made by `user_message`, with the changes as its arguments."""
     arguments: dict[str, Any] = {
         "source": SENDER,
         "destination_manager": DESTINATION,
@@ -100,7 +100,7 @@ def a_soap_header(**changes: Any) -> SoapHeader:
 
 
 def a_multi_queue_format_header(**changes: Any) -> MultiQueueFormatHeader:
-    """With every type of name, one that needs padding before it, and one list that needs padding after it."""
+    """Return a header with every type of name; one name needs padding before it, one list after it."""
     names = [
         MqfFormatNameElement(1, b"", SOMEBODY),
         MqfFormatNameElement(2, b"", PrivateQueueFormatName(DESTINATION, 17)),
@@ -116,7 +116,7 @@ def a_multi_queue_format_header(**changes: Any) -> MultiQueueFormatHeader:
 
 
 def a_full_message(**changes: Any) -> UserMessage:
-    """A message with every header and every kind of field; the changes are fields of UserMessage."""
+    """Return a message with every header and every kind of field; the changes are fields of UserMessage."""
     message = a_transactional_message(
         destination=r"OS:computer\private$\orders",
         admin_queue=PrivateQueueFormatName(SOMEBODY, 9),
@@ -153,7 +153,7 @@ def a_session_ack(**changes: Any) -> SessionAck:
 
 
 def an_order_ack(**changes: Any) -> UserMessage:
-    """The changes are arguments of `OrderAck`."""
+    """Return an OrderAck; the changes are its arguments."""
     arguments: dict[str, Any] = {
         "source": DESTINATION,
         "destination_manager": SENDER,
@@ -166,7 +166,7 @@ def an_order_ack(**changes: Any) -> UserMessage:
 
 
 def a_final_ack(**changes: Any) -> UserMessage:
-    """The changes are arguments of `FinalAck`."""
+    """Return a FinalAck; the changes are its arguments."""
     arguments: dict[str, Any] = {
         "source": DESTINATION,
         "destination_manager": SENDER,
@@ -204,7 +204,7 @@ EVERY_PACKET: Final = (
 
 
 def poked(data: bytes, name: str, value: int | bytes) -> bytes:
-    """A packet with other bytes in one field, sizes left as they are; the field by its dotted name."""
+    """Return a packet with other bytes in the field with this dotted name; its sizes stay as they are."""
     [field] = [each for each in inspect_packet(data).fields if each.name == name]
     raw = value.to_bytes(field.size, "little") if isinstance(value, int) else value
     assert len(raw) == field.size

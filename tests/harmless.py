@@ -1,4 +1,4 @@
-"""Random faults that survive because they are none, as far as `make mutants` has come to them."""
+"""Random changes that survive because they are harmless, as far as `make mutants` has come across them."""
 
 from __future__ import annotations
 
@@ -86,4 +86,4 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "self._cookie = ((self._cookie - 1)) % 2**32",
     ): "the next number is another one, whichever way they are counted",
 }
-"""By the path of the file, the line as it was and as it became: why that change is no fault."""
+"""The reasons why changes are harmless: by file path, and by the line before and after the change."""

@@ -1,4 +1,4 @@
-"""Folders in memory, for tests: none of them asks how long a flush takes, or whether it was one."""
+"""Folders in memory, for tests: none of these tests depends on how long a flush takes, or whether it happens."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 
 MEMORY: Final = "/dev/shm"
 ROOM_BYTES: Final = 2 << 30
-"""More than all tests write together."""
+"""More bytes than all tests together write."""
 
 
 def memory() -> str | None:
-    """Where a folder is in memory, if this machine has such a place and room in it."""
+    """Return a place for folders in memory, if this machine has one with enough room."""
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
         return MEMORY
     return None
 
 
 def memory_folder() -> tempfile.TemporaryDirectory[str]:
-    """A new folder, in memory where that can be had."""
+    """Provide a new folder, in memory if possible."""
     return tempfile.TemporaryDirectory(dir=memory())

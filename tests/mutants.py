@@ -1,11 +1,11 @@
-"""Faults of one line, drawn at random: are they found by the worlds, and by the tests?  `make mutants`
+"""Plants random faults of one line, and shows whether worlds and tests notice them: `make mutants`.
 
-First it is measured who executes each line (`reach.py`), which takes some twenty minutes. Then each fault is put into a
-copy of the checkout, and shown to those worlds and tests that execute its line, until one of them notices. What
-survives is listed: nothing looks for it, or it is no fault at all. `harmless.py` has those of the second kind that are
-known. The dice are of the run, and printed: `--seed` repeats it.
+First it measures which worlds and tests execute each line (`reach.py`), which takes about twenty minutes. Then it puts
+each fault into a copy of the checkout, and runs the worlds and tests that execute its line until one of them notices.
+It lists the faults that survive: either nothing checks for them, or they are harmless. `harmless.py` has the known
+harmless ones. Each run chooses its faults from a seed and prints it; `--seed` repeats the run.
 
-What was mended is shown by `--again FILE`: of what an earlier run has printed, those that survived.
+`--again FILE` tries again the faults that survived in an earlier run, whose output is in FILE.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
     "shell": ("simulator/node",),
     "store": ("simulator/storage",),
 }
-"""Where faults are put."""
+"""The folders in which faults are put."""
 OTHERS: Final = frozenset({"mqproto/turn/waypoints.py", "simulator/storage/disk.py"})
-"""Notes for people, and the oracle that worlds hold the store to."""
+"""Notes for people, and the rules by which worlds check the store."""
 TESTS: Final = (
     *(
         "tests/queues/rules",
@@ -77,11 +77,11 @@ TESTS: Final = (
 )
 LIMIT_S: Final = 300
 SLOWER: Final = 5
-"""A fault makes an endless loop if worlds, or tests, take so much longer than without it, and some minutes more."""
+"""A fault counts as an endless loop if worlds or tests take so many times longer with it, plus some minutes."""
 TEST_S: Final = 120
-"""The same of one test."""
+"""The most seconds for one test."""
 WORLD_S: Final = 0.2
-"""About what a world takes."""
+"""About how many seconds a world takes."""
 
 WORLDS: Final = """
 import sys
@@ -94,13 +94,13 @@ with seldom_collected():
             sys.exit(f"seed {seed}: {breach.invariant}")
 """
 REACH: Final = ROOT / "build" / "mutants" / "reach.json"
-"""Where a run keeps what it has measured."""
+"""The file in which a run keeps its measurements."""
 
 
 class Fault(NamedTuple):
-    """One change of one line.
+    """A change of one line.
 
-    place: the function that it is in.
+    place: the function that the line is in.
     """
 
     room: str
@@ -116,12 +116,12 @@ class Fault(NamedTuple):
 
 NOT_LOOKED_AT: Final = "no world executes it"
 BROKEN: Final = re.compile(r"FAILED|ERROR|seed \d+: ")
-"""What tests and worlds print when they fail."""
+"""The text that tests and worlds print when they fail."""
 SURVIVES: Final = "SURVIVES"
 
 
 class Found(NamedTuple):
-    """What became of a fault: who noticed, or nothing where nobody did."""
+    """The outcome of a fault: the world or test that noticed it; empty if none did."""
 
     fault: Fault
     worlds: str
@@ -147,9 +147,9 @@ OTHER_OPERATORS: Final[dict[type[ast.AST], type[ast.AST]]] = {
 
 
 def changes(node: ast.AST, *, making: bool) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """What may be wrong with a node: what is replaced, and by what text.
+    """Yield the changes that may break a node of the syntax tree: the replaced node, and the new text.
 
-    making: whether this is an `__init__`, where to leave something out would only end in an AttributeError.
+    making: whether this is an `__init__`, where leaving something out would only cause an AttributeError.
     """
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         other = OTHER_OPERATORS.get(type(node.ops[0]))
@@ -180,7 +180,7 @@ def changes(node: ast.AST, *, making: bool) -> Iterator[tuple[ast.expr | ast.stm
 
 
 def faults_of(room: str, path: str, source: str) -> Iterator[Fault]:
-    """All faults that can be made of one module; annotations, assertions and what is raised stay as they are."""
+    """Yield all faults that can be made in one module; annotations, assertions and raised errors stay unchanged."""
     lines = source.splitlines()
 
     def within(node: ast.AST, place: str) -> Iterator[Fault]:
@@ -212,7 +212,7 @@ def faults_of(room: str, path: str, source: str) -> Iterator[Fault]:
 
 @cache
 def all_faults() -> dict[str, list[Fault]]:
-    """By room, all that can be made."""
+    """Return all faults that can be made, by folder."""
     found: dict[str, list[Fault]] = {}
     for room, folders in ROOMS.items():
         for folder in folders:
@@ -224,7 +224,7 @@ def all_faults() -> dict[str, list[Fault]]:
 
 
 def drawn(count: int, dice: random.Random) -> list[Fault]:
-    """`count` different faults: half of them in the core, a quarter each in the shell and in the store."""
+    """Return `count` different faults: half of them in the core, a quarter each in the shell and in the store."""
     pools = all_faults()
     shares = {"core": count - count // 4 * 2, "shell": count // 4, "store": count // 4}
     faults = [fault for room, share in shares.items() for fault in dice.sample(pools[room], share)]
@@ -233,11 +233,11 @@ def drawn(count: int, dice: random.Random) -> list[Fault]:
 
 
 TOLD: Final = re.compile(r"^ *\d+ (\S+):(\d+) (\S+): (.*)  ->  (.*)$")
-"""What `run` prints of a fault."""
+"""Matches the lines that `run` prints about a fault."""
 
 
 def survivors_in(text: str) -> list[Fault]:
-    """The faults that survived worlds or tests in a run that printed this, where they can be made today."""
+    """Return the faults that survived in a run with this output, as far as they can still be made."""
     there: dict[tuple[str, ...], list[Fault]] = {}
     for fault in chain(*all_faults().values()):
         there.setdefault((fault.path, fault.place, fault.old.strip(), fault.new.strip()), []).append(fault)
@@ -257,7 +257,7 @@ def survivors_in(text: str) -> list[Fault]:
 
 
 class Copy:
-    """A copy of the checkout, without its samples, to put one fault after the other in."""
+    """A copy of the checkout without its samples, in which one fault after the other is put."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -269,7 +269,7 @@ class Copy:
                 shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
 
     def look(self, fault: Fault, seeds: int, reach: Reach) -> Found:
-        """Who notices a fault."""
+        """Run the worlds and tests, and return the first that notices a fault."""
         path = self.folder / fault.path
         source = path.read_text("utf-8")
         lines = source.splitlines(keepends=True)
@@ -284,13 +284,13 @@ class Copy:
             _put(path, source)
 
     def _worlds(self, seeds: Sequence[int]) -> str:
-        """What the first world says that breaks; nothing if none does."""
+        """Return what the first broken world prints; empty if none breaks."""
         if not seeds:
             return NOT_LOOKED_AT
         return self._run([sys.executable, "-c", WORLDS, " ".join(map(str, seeds))], WORLD_S * len(seeds))
 
     def _tests(self, files: Sequence[str], seconds: Mapping[str, float]) -> str:
-        """The first test that fails; nothing if none does. The first file, the module's own, is often enough."""
+        """Return the first test that fails; empty if none does. The first file, the module's own, is often enough."""
         for part in (files[:1], files[1:]):
             command = [
                 *(sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"),
@@ -301,7 +301,7 @@ class Copy:
         return ""
 
     def _run(self, command: Sequence[str], usual_s: float) -> str:
-        """How a command failed that usually takes so long, in a few words; nothing if it did not."""
+        """Return in a few words how a command that usually takes so long has failed; empty if it has not."""
         limit_s = LIMIT_S + SLOWER * usual_s
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen(
@@ -333,15 +333,15 @@ class Copy:
 
 
 def _put(path: Path, source: str) -> None:
-    """Write a module, and forget what it was compiled to, which only size and second of a module tell from another."""
+    """Write a module, and delete its compiled form: Python would recognize a change only by size and second."""
     path.write_text(source, "utf-8")
     Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def run(faults: Sequence[Fault], seeds: int, jobs: int, reach: Path | None) -> list[Found]:
-    """Look at all faults, several at once, and tell each as it comes.
+    """Try all faults, several at once, and report each when it is decided.
 
-    reach: where an earlier run has kept what it measured.
+    reach: the file in which an earlier run has kept its measurements.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mqproto-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
@@ -365,14 +365,14 @@ def run(faults: Sequence[Fault], seeds: int, jobs: int, reach: Path | None) -> l
 
 
 def print_found(number: int, found: Found, seconds: float) -> None:
-    """Tell what became of a fault, in three lines that `survivors_in` reads."""
+    """Print the outcome of a fault, in three lines that `survivors_in` reads."""
     print(f"{number:3} {found.fault}")
     print(f"      worlds: {found.worlds or SURVIVES}")
     print(f"      tests: {found.tests or SURVIVES}   ({seconds:,.0f} s)", flush=True)
 
 
 def _measured(folder: Path, seeds: int) -> Reach:
-    """Who executes each line, measured in a copy of its own."""
+    """Return which worlds and tests execute each line, measured in a separate copy."""
     copy, place = Copy(folder / "measured"), folder / "coverage"
     place.mkdir()
     reach = measured(copy.folder, place, seeds, TESTS)
@@ -381,12 +381,12 @@ def _measured(folder: Path, seeds: int) -> Reach:
 
 
 def explanation(fault: Fault) -> str | None:
-    """Why it is no fault, if that is known."""
+    """Return why a change is harmless, if that is known."""
     return EXPLAINED.get((fault.path, fault.old.strip(), fault.new.strip()))
 
 
 def tell(found: Sequence[Found]) -> None:
-    """The table at the end."""
+    """Print the table at the end."""
     for who in ("worlds", "tests"):
         seen = [one for one in found if getattr(one, who) != NOT_LOOKED_AT]
         survivors = [one.fault for one in seen if not getattr(one, who)]
@@ -406,7 +406,7 @@ def tell(found: Sequence[Found]) -> None:
 
 
 def main() -> None:
-    """As it is typed."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=200, help="how many are drawn")
     parser.add_argument("--seed", type=int, default=None, help="of the dice; by default one that is drawn")

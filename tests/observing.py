@@ -1,4 +1,4 @@
-"""What a test sees of a `Net`: what crossed a wire, what lies in which queue, and of which class it is."""
+"""Functions that show a test what happens in a `Net`: packets on wires, messages in queues, and their classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOURNAL, DEADLETTER, DEADXACT = SystemQueue.JOURNAL, SystemQueue.DEADLETTER, Sys
 
 
 def packets(net: Net, sender: str, receiver: str) -> list[bytes]:
-    """The packets that went from one node to another, in order."""
+    """Return the packets that went from one node to another, in order."""
     buffer = PacketBuffer()
     found: list[bytes] = []
     for here, there, chunk in net.traffic:
@@ -33,13 +33,13 @@ def packets(net: Net, sender: str, receiver: str) -> list[bytes]:
 
 
 def messages(net: Net, sender: str, receiver: str) -> list[UserMessage]:
-    """The UserMessages that went from one node to another, in order."""
+    """Return the UserMessages that went from one node to another, in order."""
     found = [decode_packet(raw) for raw in packets(net, sender, receiver)]
     return [packet for packet in found if isinstance(packet, UserMessage)]
 
 
 def acknowledgments(net: Net, sender: str, receiver: str) -> list[tuple[int, OrderAckBody | FinalAckBody]]:
-    """The OrderAcks and FinalAcks that went from one node to another, each with its class."""
+    """Return the OrderAcks and FinalAcks that went from one node to another, each with its class."""
     return [
         (message.properties.message_class, body)
         for message in messages(net, sender, receiver)
@@ -48,34 +48,34 @@ def acknowledgments(net: Net, sender: str, receiver: str) -> list[tuple[int, Ord
 
 
 def final_acks(net: Net, sender: str, receiver: str) -> list[int]:
-    """The classes of the FinalAcks that went from one node to another."""
+    """Return the classes of the FinalAcks that went from one node to another."""
     found = acknowledgments(net, sender, receiver)
     return [message_class for message_class, body in found if isinstance(body, FinalAckBody)]
 
 
 def kept(net: Net, at: str, queue: str) -> list[UserMessage]:
-    """The messages in a queue, as far as they are in memory; they stay there."""
+    """Return the messages in a queue, as far as they are in memory; they stay there."""
     found = [decode_packet(received.packet) for received in net.nodes[at].up.peek(queue, 1_000)]
     return [message for message in found if isinstance(message, UserMessage)]
 
 
 def ended(net: Net, at: str, queue: str) -> list[tuple[int, bytes]]:
-    """Class and body of each message in a queue: how it ended, if the queue is one for dead letters."""
+    """Return the class and the body of each message in a queue; in a dead-letter queue the class says how it ended."""
     return [(m.properties.message_class, m.properties.message_body) for m in kept(net, at, queue)]
 
 
 def bodies(net: Net, at: str, queue: str) -> list[bytes]:
-    """The bodies of the messages in a queue; they stay there."""
+    """Return the bodies of the messages in a queue; they stay there."""
     return [body for _, body in ended(net, at, queue)]
 
 
 def administration(net: Net, at: str, queue: str = "admin") -> list[int]:
-    """The classes of the acknowledgments in an administration queue."""
+    """Return the classes of the acknowledgments in an administration queue."""
     return [message_class for message_class, _ in ended(net, at, queue)]
 
 
 def publish(net: Net, queues: dict[str, str]) -> None:
-    """Let every node know public queues, each by the name of its GUID and the node that hosts it; all are restarted."""
+    """Let every node know public queues, each by its GUID and the node that hosts it; all nodes are restarted."""
     publics: dict[Guid, Guid] = {guid_of(name): guid_of(host) for name, host in queues.items()}
     for node in net.nodes.values():
         node.routes = replace(node.routes, publics=publics)
@@ -83,7 +83,7 @@ def publish(net: Net, queues: dict[str, str]) -> None:
 
 
 def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
-    """Messages arrive at a node, all at once, as if their senders had brought them from the address `peer`."""
+    """Let messages arrive at a node, all at once, as if their senders had sent them from the address `peer`."""
     for message in found:
         sender = Remote(peer, message.user.source_queue_manager, is_proven=True)
         brought(net, at, encode_packet(message), sender)
@@ -91,6 +91,6 @@ def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
 
 
 def brought(net: Net, at: str, packet: bytes, remote: Remote) -> None:
-    """Judge a message that somebody has brought to a node, and take it as judged."""
+    """Judge a message that has been brought to a node, and accept the judgment."""
     run, arrivals = run_of(packet), net.nodes[at].up.inspect().arrivals
     arrivals.arrived(run, arrivals.judge(run, 0, remote), remote, net.now)

@@ -1,8 +1,8 @@
 """Queue managers, a virtual clock and wires between them: whole conversations without a socket, a disk or a wait.
 
-A `Net` has nodes, each with a `mqproto.simulator.storage.disk.Disk`, runs the one loop of mqproto/manager/carry.py, and
-moves what they send. The tests cut wires, kill nodes and let time pass. Whole runs under faults are
-`mqproto.simulator.world`'s.
+A `Net` has nodes, each with a `mqproto.simulator.storage.disk.Disk`. It runs the one loop of mqproto/manager/carry.py,
+and delivers what they send. Tests cut wires, kill nodes and let time pass. For whole runs under faults there is
+`mqproto.simulator.world`.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ START = Moment(uptime_ms=1_000_000, utc_s=1_700_000_000)
 
 
 def guid_of(name: str) -> Guid:
-    """A GUID that a test recognises."""
+    """Return a GUID that a test recognizes."""
     return Guid(name.encode().ljust(16, b".")[:16])
 
 
 def remote(name: str) -> Remote:
-    """A session with a node that is believed to be it."""
+    """Return a session with a node that the core takes for this queue manager."""
     return Remote(name, guid_of(name), is_proven=True)
 
 
 Hears: TypeAlias = Callable[[int, bytes, Moment], int]
-"""Takes what arrives on a session, as `QueueManager.receive` does."""
+"""A function that takes what arrives on a session, as `QueueManager.receive` does."""
 
 
 def deaf(session: int, data: bytes, now: Moment) -> int:
-    """Hears nothing."""
+    """Ignore everything that arrives."""
     return 0
 
 
@@ -75,21 +75,21 @@ class Node:
     guard: Guard = NO_KEYS
     follow: Follow = nobody
     counters_of_life: dict[str, int] = field(default_factory=dict)
-    """What stays beside the store when that is put back."""
+    """The counters that are stored beside the store, and stay when the store is restored from a backup."""
     core: QueueManager | None = None
     received: list[UserMessage] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     cloned_from: str = ""
-    """The name of the node whose identity it has, as machines have that are copies of one image."""
+    """The name of the node whose identity it has; machines that are copies of one image share an identity."""
     batch_count: int = 0
-    """How many batches with something to do it has taken since it started."""
+    """How many batches that were not empty it has taken since it started."""
     dies_at: int | None = None
-    """At which of them it is to be killed, once: between two instructions of the shell's loop."""
+    """The batch at which it is killed, once: between two instructions of the shell's loop."""
     dies_committed: bool = False
-    """Whether that is after the commit, and before anything is sent, or before the commit."""
+    """Whether it is then killed after the commit and before anything is sent, or else before the commit."""
     wires: dict[int, Wire] = field(default_factory=dict)
     hears: Hears | None = None
-    """Who is given what arrives, in the place of the core; until the node starts anew."""
+    """The function that takes arriving data instead of the core, until the node starts again."""
 
     @property
     def guid(self) -> Guid:
@@ -106,7 +106,7 @@ class Node:
 
 @dataclass(eq=False)
 class Wire:
-    """One transport connection: two ends, each a node and its session."""
+    """One transport connection with two ends, each a node and its session."""
 
     ends: dict[str, int]
     traffic: list[tuple[str, bytes]] = field(default_factory=list)
@@ -120,20 +120,20 @@ class Net:
         self.now = START
         self.blocked: set[frozenset[str]] = set()
         self.watch: Callable[[str, str, bytes], None] = lambda sender, receiver, chunk: None
-        """Called with each chunk before it arrives."""
+        """A function that is called with each chunk before it arrives."""
         self.traffic: list[tuple[str, str, bytes]] = []
-        """Everything that crossed a wire: from, to, one chunk."""
+        """Everything that crossed a wire: sender, receiver, and one chunk."""
         self._deadlines: dict[str, int | None] = {}
         self._clock_set_s = 0
         self._starts = 0
 
     def add(self, name: str, *queues: QueueDeclaration, settings: Settings | None = None) -> Node:
-        """A node that hosts these queues; start it with `start`."""
+        """Add a node that hosts these queues; start it with `start`."""
         node = self.nodes[name] = Node(name, queues, settings or Settings())
         return node
 
     def route(self, at: str, to: str, *via: str) -> None:
-        """What `at` sends to `to` goes over `via`; over the first of several that can be reached."""
+        """Route messages from `at` to `to` over `via`: over the first of several that can be reached."""
         node = self.nodes[at]
         hops = tuple(NextHop(guid_of(name), name) for name in via)
         managers = {**node.routes.managers, guid_of(to): hops}
@@ -141,7 +141,7 @@ class Net:
         node.routes = replace(node.routes, managers=managers, hosts=hosts)
 
     def start(self, *names: str, life: NewLife | None = None) -> None:
-        """Start nodes from their disks; all of them by default. `life` is one that begins with that."""
+        """Start nodes from their disks, by default all. `life` is the new life with which they begin, if any."""
         for name in names or self.nodes:
             node = self.nodes[name]
             node.batch_count, node.hears = 0, None
@@ -161,24 +161,24 @@ class Net:
             node.core.stored(node.store.size_bytes)
 
     def routes_of(self, node: Node) -> Routes:
-        """Those that a test has set, and all other nodes as peers where it has set none."""
+        """Return the routes that a test has set; if it has set none, all other nodes as peers."""
         return replace(node.routes, peers=node.routes.peers or self.peers_of(node.name))
 
     def peers_of(self, name: str) -> dict[Guid, Peer]:
-        """All other nodes, each at its own address and a declared router of all others."""
+        """Return all other nodes as peers, each at its own address and declared as a router to all others."""
         others = {node.guid: node.name for node in self.nodes.values() if node.name != name}
         everybody = frozenset(others)
         return {guid: Peer((address,), brings=everybody) for guid, address in others.items()}
 
     def kill(self, name: str) -> None:
-        """A node stops between two instructions: what was not committed is gone, and its peers see the reset."""
+        """Stop a node between two instructions: uncommitted data is gone, and its peers see a reset."""
         node = self.nodes[name]
         node.core = None
         for wire in list(node.wires.values()):
             self._break(wire, "connection reset")
 
     def cut(self, one: str, other: str) -> None:
-        """All connections between two nodes are reset; new ones may be made."""
+        """Reset all connections between two nodes; new ones may be made."""
         for wire in list(self.nodes[one].wires.values()):
             if other in wire.ends:
                 self._break(wire, "connection reset")
@@ -191,7 +191,7 @@ class Net:
                 node.core.lost(session, reason, self.now)
 
     def send(self, at: str, destination: Destination, body: bytes | str, **draft: object) -> int:
-        """An application at a node sends a message."""
+        """Let an application at a node send a message."""
         data = body.encode() if isinstance(body, str) else body
         message = (destination, Draft(body=data, **draft))  # type: ignore[arg-type]
         [ordinal] = self.nodes[at].up.enqueue([message], self.now)
@@ -216,12 +216,12 @@ class Net:
         self.now = Moment(uptime_ms, START.utc_s + elapsed // 1_000 + self._clock_set_s)
 
     def set_clock(self, ahead_s: int) -> None:
-        """Somebody sets the wall clock ahead by `ahead_s`, or back; the uptime clock knows nothing of it."""
+        """Set the wall clock ahead by `ahead_s`, or back; the uptime clock is not affected."""
         self._clock_set_s += ahead_s
         self._advance(self.now.uptime_ms)
 
     def run(self, turns: int = 10_000) -> None:
-        """Carry out batches until nobody has anything to do at this instant."""
+        """Carry out batches until no node has anything to do at this instant."""
         self._deadlines.clear()
         for _ in range(turns):
             busy = False
@@ -233,11 +233,11 @@ class Net:
         raise AssertionError(f"still busy after {turns} turns")
 
     def turn(self, name: str) -> bool:
-        """One node carries out one batch; whether there was anything to do."""
+        """Let one node carry out one batch; return whether there was anything to do."""
         return self._turn(self.nodes[name], self.nodes[name].up)
 
     def turn_together(self) -> None:
-        """All nodes take a batch before any of these is carried out."""
+        """Let all nodes take a batch before any of these batches is carried out."""
         taken = [(node, node.core.take(self.now)) for node in self.nodes.values() if node.core is not None]
         for node, batch in taken:
             self.carry_out(node, batch)
@@ -265,11 +265,11 @@ class Net:
         return busy
 
     def carry_out(self, node: Node, batch: Batch) -> None:
-        """One node does what it has decided."""
+        """Let one node do what it has decided."""
         carry_out(node.up, batch, self.now, _Hands(self, node))
 
     def ping(self, node: Node, ping: SendPing) -> None:
-        """The request and its response, unless nobody hears it."""
+        """Deliver a Ping request and its response, unless nobody hears them."""
         peer = self.nodes.get(ping.host)
         if peer is None or peer.core is None or frozenset((node.name, ping.host)) in self.blocked:
             return
@@ -278,7 +278,7 @@ class Net:
             node.up.ping_answered(ping.session, response)
 
     def connect(self, node: Node, session: int, host: str) -> None:
-        """A neighbour is called."""
+        """Connect to a neighbour."""
         peer = self.nodes.get(host)
         if peer is None or peer.core is None or frozenset((node.name, host)) in self.blocked:
             node.up.lost(session, "connection refused", self.now)
@@ -289,7 +289,7 @@ class Net:
         node.up.opened(session, self.now)
 
     def transmit(self, node: Node, session: int, data: bytes) -> None:
-        """Bytes cross a wire, if it is still there."""
+        """Let bytes cross a wire, if it still exists."""
         wire = node.wires.get(session)
         if wire is None:
             return
@@ -302,13 +302,13 @@ class Net:
             hear(wire.ends[peer_name], data, self.now)
 
     def close(self, node: Node, session: int) -> None:
-        """A node closes a connection."""
+        """Let a node close a connection."""
         wire = node.wires.pop(session, None)
         if wire is not None:
             self._break(wire, "closed by peer")
 
     def deliver(self, node: Node, delivery: Delivery) -> None:
-        """An application is given messages."""
+        """Give messages to an application."""
         for received in delivery.messages:
             message = decode_packet(received.packet)
             assert isinstance(message, UserMessage)
@@ -330,7 +330,7 @@ class Net:
 
 
 class _Hands:
-    """Those of one node: its disk in memory and its wires."""
+    """The hands of one node: its disk in memory and its wires."""
 
     def __init__(self, net: Net, node: Node) -> None:
         self._net = net
@@ -371,24 +371,24 @@ class _Hands:
 def queue(
     name: str, identifier: int = 16, *, transactional: bool = True, public: Guid | None = None
 ) -> QueueDeclaration:
-    """A queue declaration."""
+    """Return a queue declaration."""
     return QueueDeclaration(name, identifier, transactional, public)
 
 
 def at(manager: str, identifier: int = 16) -> Destination:
-    """The private queue with this identifier at a manager."""
+    """Return the private queue with this identifier at a queue manager."""
     name = f"PRIVATE={guid_text(guid_of(manager))}\\{identifier:08X}"
     return Destination(name, guid_of(manager), identifier)
 
 
 def direct(host: str, name: str = "orders") -> Destination:
-    """The private queue with this name at a host, by a direct format name."""
+    """Return the private queue with this name at a host, as a direct format name."""
     path = f"TCP:{host}\\private$\\{name}"
     return Destination(f"DIRECT={path}", None, path, host)
 
 
 def chain(*names: str, queues: Iterable[QueueDeclaration] = (), settings: Settings | None = None) -> Net:
-    """Nodes in a row, each talking to its neighbours alone; the last one hosts the queues. All are started."""
+    """Return nodes in a row, each connected only to its neighbours; the last one hosts the queues. All are started."""
     net = Net()
     for name in names:
         net.add(name, *(queues if name == names[-1] else ()), settings=settings)

@@ -1,6 +1,6 @@
-"""The pictures of the front page: `make pictures` makes them anew, and test_pictures.py says when that is due.
+"""The pictures of the front page: `make pictures` makes them again, and test_pictures.py shows when that is due.
 
-The ladder is the same bytes for the same capture. A screenshot is not: so it has in it what page it is of.
+The ladder has the same bytes for the same capture. A screenshot does not, so it contains the digest of its page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENCE_S: Final = 60
 
 
 def ladder() -> bytes:
-    """A node that was killed and started again, as `mqproto decode --svg` draws it."""
+    """Return the picture of a node that was killed and started again, as `mqproto decode --svg` draws it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ladder.svg"
         done = in_process(
@@ -45,12 +45,12 @@ def ladder() -> bytes:
 
 
 def digest() -> bytes:
-    """Of all files of the console's page."""
+    """Return the digest of all files of the console's page."""
     return hashlib.sha256(repr(sorted(page().items())).encode()).hexdigest().encode()
 
 
 def console() -> bytes:
-    """Three nodes at work while a link is cut, with the digest of the page in the picture."""
+    """Return a picture of three nodes at work while a link is cut, with the page's digest in it."""
     with tempfile.TemporaryDirectory() as folder, chromium(Path(folder)) as browser:
         command = [
             *COMMAND,
@@ -99,14 +99,14 @@ def _until(browser: Chromium, holds: str) -> None:
 
 
 def _with_text(png: bytes, text: bytes) -> bytes:
-    """A PNG with a text before its end."""
+    """Return a PNG with a text before its end."""
     end = png.rindex(b"IEND") - 4
     chunk = b"tEXt" + text
     return png[:end] + struct.pack(">I", len(text)) + chunk + struct.pack(">I", zlib.crc32(chunk)) + png[end:]
 
 
 def text_of(png: bytes) -> bytes:
-    """What page a picture is of."""
+    """Return the digest of the page that a picture shows."""
     at = png.index(b"tEXt" + KEYWORD) + 4
     [length] = struct.unpack(">I", png[at - 8 : at - 4])
     return png[at : at + length].removeprefix(KEYWORD)

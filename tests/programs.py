@@ -1,4 +1,4 @@
-"""Programs by others that some tests need, and that pip cannot bring."""
+"""Programs by others that some tests need, and that pip cannot install."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PACKAGES: Final = {
     "promtool": "prometheus",
     "systemd-nspawn": "systemd-container",
 }
-"""Debian's packages of those that are called otherwise."""
+"""The names of Debian's packages that differ from those of their programs."""
 
 
 def needs(program: str) -> pytest.MarkDecorator:
-    """A test that is skipped where a program is not installed."""
+    """Skip a test if a program is not installed."""
     reason = f"{program} is not installed: apt-get install {PACKAGES.get(program, program)}"
     return pytest.mark.skipif(shutil.which(program) is None, reason=reason)

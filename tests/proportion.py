@@ -1,7 +1,7 @@
-"""How large the house is, measured: `python -m tests.proportion` prints it, `test_proportion.py` holds it to budgets.
+"""Measures how large the project is: `python -m tests.proportion` prints it, `test_proportion.py` holds it to budgets.
 
 A line of code is one that is not blank, a comment or a docstring; a string that stands alone as a statement counts as a
-docstring. What a program writes (GENERATED) is counted by nobody.
+docstring. Files that programs write (GENERATED) are not counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMMENTS: Final = {
     ".c": ("//", "/*", "*"),
     ".j2": ("{#",),
 }
-"""The kinds of files that have code, and how a line of comment begins in them."""
+"""The kinds of files that have code, and how a comment line begins in them."""
 RULES: Final = {
     "C901": "functions that are more complex than 15",
     "PLR0913": "functions of more than 10 arguments",
@@ -38,18 +38,19 @@ RULES: Final = {
     "PLW1509": "processes with a preexec_fn",
     "PLW2901": "loop variables that are set anew",
 }
-"""Rules of Ruff's that are counted, each with what it objects to; pyproject.toml has the limits."""
+"""The rules of Ruff whose violations are counted, each with what it forbids; pyproject.toml has the limits."""
 LARGE: Final = 350
-"""The lines that a class may have, docstrings and comments included."""
+"""The number of lines that a class may have, docstrings and comments included."""
 LONG: Final = 60
-"""The lines of code that a function may have."""
+"""The number of lines of code that a function may have."""
 
 
 class File(NamedTuple):
-    """What is counted of a file that has code: its path from the root, its lines, and its classes with theirs.
+    """The counts for a file with code: its path from the root, its lines, and its classes with their lines.
 
-    lines: of code. classes: of a Python module, at its top; docstrings and comments are included in their lines.
-    functions: of a Python module, wherever they are, if they are LONG; their lines of code.
+    lines: the lines of code.
+    classes: those at the top of a Python module; docstrings and comments are included in their lines.
+    functions: those of a Python module that are LONG, wherever they are, with their lines of code.
     """
 
     path: str
@@ -63,14 +64,14 @@ class File(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Its folder of the second level; files that are in none are in the `.` of the first."""
+        """The file's folder of the second level; files that are in none are in the `.` of the first level."""
         first, *between, _ = self.path.split("/")
         return f"{first}/{between[0] if between else '.'}"
 
 
 @cache
 def files() -> tuple[str, ...]:
-    """The paths of all files that are tracked, and of new ones that nobody has told Git to ignore."""
+    """Return the paths of all files that Git tracks, and of new ones that it does not ignore."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
@@ -78,7 +79,7 @@ def files() -> tuple[str, ...]:
 
 @cache
 def measured() -> tuple[File, ...]:
-    """Product and tests without what is generated."""
+    """Measure product and tests, without generated files."""
     paths = (PurePath(name) for name in files() if name not in GENERATED)
     return tuple(
         _measure(path.as_posix(), path.suffix)
@@ -105,7 +106,7 @@ def _measure(path: str, kind: str) -> File:
 
 
 def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> list[int]:
-    """The numbers of the lines of `text` that are code.
+    """Return the numbers of the lines of `text` that are code.
 
     kind: the ending of its file. body: the statements of a Python module, which say where its docstrings are.
     """
@@ -115,7 +116,7 @@ def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> list[int]
 
 
 def docstring_lines(body: Iterable[ast.stmt]) -> Iterator[int]:
-    """The numbers of the lines of these statements, and of the definitions in them, that are docstrings."""
+    """Return the numbers of the lines of these statements, and of the definitions in them, that are docstrings."""
     for node in body:
         if isinstance(node, (ast.ClassDef, *FUNCTIONS)):
             yield from docstring_lines(node.body)
@@ -126,7 +127,7 @@ def docstring_lines(body: Iterable[ast.stmt]) -> Iterator[int]:
 
 
 def code_by_folder() -> dict[str, int]:
-    """Lines of code of each folder."""
+    """Return the lines of code of each folder."""
     counts: Counter[str] = Counter()
     for file in measured():
         counts[file.folder] += file.lines
@@ -134,14 +135,14 @@ def code_by_folder() -> dict[str, int]:
 
 
 def totals() -> dict[str, int]:
-    """Lines of code of product, of tests, and of both: a move from one to the other saves nothing."""
+    """Return the lines of code of the product, of the tests, and of both, because a move between them saves nothing."""
     product = sum(file.lines for file in measured() if file.is_product)
     both = sum(file.lines for file in measured())
     return {"product": product, "tests": both - product, "both": both}
 
 
 def large_classes() -> dict[str, int]:
-    """The lines of each class of the product that has more than LARGE, by its module and name."""
+    """Return the lines of each class of the product that has more than LARGE, by its module and name."""
     return {
         f"{file.path}:{name}": lines
         for file in measured()
@@ -151,13 +152,13 @@ def large_classes() -> dict[str, int]:
 
 
 def long_functions() -> dict[str, int]:
-    """The lines of code of each function of the product that is LONG, by its module and name."""
+    """Return the lines of code of each function of the product that is LONG, by its module and name."""
     found = (file for file in measured() if file.is_product)
     return {f"{file.path}:{name}": lines for file in found for name, lines in file.functions}
 
 
 def names_used_again() -> dict[str, list[str]]:
-    """The names that classes of more than one module of the product have, with the paths of the modules."""
+    """Return the names of classes that several modules of the product use, with the paths of the modules."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for file in measured():
         for name, _ in file.classes if file.is_product else ():
@@ -166,7 +167,7 @@ def names_used_again() -> dict[str, list[str]]:
 
 
 def objections() -> dict[str, list[str]]:
-    """Where Ruff objects to something by RULES, in product and tests."""
+    """Return the places in product and tests where Ruff objects by one of RULES."""
     command = [sys.executable, "-m", "ruff", "check", "--exit-zero", "--output-format=json"]
     done = subprocess.run(
         [*command, f"--select={','.join(RULES)}", "."], cwd=ROOT, check=True, capture_output=True, text=True
@@ -180,7 +181,7 @@ def objections() -> dict[str, list[str]]:
 
 
 def options() -> dict[str, int]:
-    """How many options each command has, by how it is typed; those that many share are `mqproto`'s own."""
+    """Return how many options each command has, by how it is typed; those that many share count as `mqproto`'s."""
     from typer.main import get_command
 
     from mqproto.simulator.cli.cli import app
@@ -190,12 +191,12 @@ def options() -> dict[str, int]:
 
 
 def options_of(command: Any) -> int:
-    """How many options a command has, `--help` aside."""
+    """Return how many options a command has, except `--help`."""
     return sum(each.param_type_name == "option" and each.name != "help" for each in command.params)
 
 
 def commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, and how it is typed."""
+    """Return every command that does something, and how it is typed."""
     if (below := getattr(command, "commands", None)) is None:
         yield typed, command
     else:
@@ -204,7 +205,7 @@ def commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
 
 
 def counts() -> dict[str, int]:
-    """How many things there are that there should be few of."""
+    """Return the counts of things that should be few."""
     return {
         "options of all commands": sum(options().values()),
         "class names that occur in more than one module": len(names_used_again()),
@@ -213,7 +214,7 @@ def counts() -> dict[str, int]:
 
 
 def words() -> dict[str, int]:
-    """How many words each document has; each room of docs/ counts as one."""
+    """Return how many words each document has; each folder of docs/ counts as one."""
     counts: Counter[str] = Counter()
     for path in map(PurePath, files()):
         if path.suffix == ".md":

@@ -1,7 +1,7 @@
-"""Which worlds and which test files execute each line, measured once: only they can notice what is wrong there.
+"""Which worlds and which test files execute each line, measured once: only they can notice a fault there.
 
-`measured` runs worlds and tests in a checkout under coverage. Processes that a test starts are measured as well, bar
-those that are killed. pytest loads this module as a plugin, which says whose test it is.
+`measured` runs worlds and tests in a checkout under coverage. It also measures processes that a test starts, except
+those that are killed. pytest loads this module as a plugin, which tells each process its test file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.conformance import ROOT
 FILE: Final = "MQPROTO_TEST_FILE"
 """The environment variable that tells processes which test file has started them."""
 TOLD: Final = "MQPROTO_TEST_TIMES"
-"""The one that tells the plugin where to write what it was told."""
+"""The environment variable that tells the plugin where to write its report."""
 MEASURED: Final = ("mqproto", "simulator/node", "simulator/storage")
 CONFIGURATION: Final = """
 [run]
@@ -59,16 +59,16 @@ SHARE: Final = 100
 """How many worlds one process measures."""
 
 Lines = dict[str, dict[int, int]]
-"""By path and line, who executes it: a set, with one bit for each."""
+"""By path and line, the worlds and test files that execute it: a set, with one bit for each."""
 ALL: Final = -1
-"""That of what is executed before the first of them, such as on import."""
+"""The bit for lines that are executed before the first world or test, such as on import."""
 
 
 class Plugin:
-    """What pytest tells of its tests while they are measured.
+    """Records what pytest reports about its tests while they are measured.
 
-    seconds: what each test file took.
-    failed: those of which a test did not pass.
+    seconds: how long each test file took.
+    failed: the files with a test that did not pass.
     """
 
     def __init__(self, told: Path) -> None:
@@ -77,50 +77,50 @@ class Plugin:
         self._failed: set[str] = set()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test begins: what is executed from now on is for its file."""
+        """Note that a test begins: lines executed from now on count for its file."""
         os.environ[FILE] = nodeid.partition("::")[0]
         if (current := coverage.Coverage.current()) is not None:
             current.switch_context(os.environ[FILE])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A part of a test is over."""
+        """Note that a part of a test is over."""
         file = report.nodeid.partition("::")[0]
         self._seconds[file] = self._seconds.get(file, 0) + report.duration
         if report.failed:
             self._failed.add(file)
 
     def pytest_sessionfinish(self) -> None:
-        """All are over."""
+        """Write the report, once all tests are over."""
         self._told.write_text(json.dumps([self._seconds, sorted(self._failed)]), "utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """This module is a plugin where it is asked to be one."""
+    """Register this module as a plugin if it was asked to be one."""
     config.pluginmanager.register(Plugin(Path(os.environ[TOLD])))
 
 
 @dataclass(slots=True)
 class Reach:
-    """Who executes what.
+    """Shows which worlds and tests execute each line.
 
     worlds: by seed.
     tests: by the place of the test file in `seconds`.
-    seconds: what each test file took while it was measured.
+    seconds: how long each test file took while it was measured.
     """
 
     worlds: Lines = field(default_factory=dict)
     tests: Lines = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
-    """What is not as it was when this was measured: of such modules and test files nothing is known."""
+    """The modules and test files that have changed since the measurement; nothing is known about them."""
 
     def seeds(self, path: str, lines: Iterable[int], count: int) -> list[int]:
-        """The worlds, of the first `count`, that execute any of these lines."""
+        """Return the worlds, of the first `count`, that execute any of these lines."""
         found = self._any(self.worlds, path, lines)
         return [seed for seed in range(count) if found >> seed & 1]
 
     def files(self, path: str, lines: Iterable[int]) -> list[str]:
-        """The test files that execute any of these lines: the module's own, its neighbours, then the quickest."""
+        """Return the test files that execute any of these lines: the module's own, its neighbours, then quick ones."""
         folder, _, name = path.removeprefix("mqproto/").rpartition("/")
         own, room = f"tests/{folder}/test_{name}", f"tests/{folder}/"
         found = self._any(self.tests, path, lines)
@@ -137,13 +137,13 @@ class Reach:
         return reduce(or_, (reached.get(line, 0) for line in lines), 0)
 
     def keep(self, file: Path) -> None:
-        """Write it down, for `kept`."""
+        """Write the measurement to a file, for `kept`."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps([self.worlds, self.tests, self.seconds, _digests(self)]), "utf-8")
 
 
 def kept(file: Path) -> Reach:
-    """What an earlier run has measured, as far as it still holds."""
+    """Return the measurement of an earlier run, as far as it still holds."""
     *lines, seconds, digests = json.loads(file.read_text("utf-8"))
     worlds, tests = (
         {path: {int(line): who for line, who in reached.items()} for path, reached in each.items()}
@@ -156,7 +156,7 @@ def kept(file: Path) -> Reach:
 
 
 def _digests(reach: Reach) -> dict[str, str]:
-    """What each module and test file is like now."""
+    """Return a digest of each module and test file as it is now."""
     folders = {Path(file).parent for file in reach.seconds}
     files = {file for folder in folders for file in (ROOT / folder).glob("test_*.py")}
     files |= {file for folder in MEASURED for file in (ROOT / folder).rglob("*.py")}
@@ -166,9 +166,9 @@ def _digests(reach: Reach) -> dict[str, str]:
 
 
 def statement_around(source: str, line: int) -> range:
-    """The lines of the innermost statement that has a line; of one that has others in it, those of its head.
+    """Return the lines of the innermost statement that has a line; for a compound statement, those of its head.
 
-    Python names only some lines of a statement when it executes it.
+    Python reports only some lines of a statement when it executes it.
     """
     found = range(line, line + 1)
     for node in ast.walk(ast.parse(source)):
@@ -239,7 +239,7 @@ def _measure_worlds(reach: Reach, folder: Path, place: Path, seeds: int) -> None
 def _take(
     into: Lines, folder: Path, found: dict[str, dict[Any, list[str]]], number_of: Callable[[str], int]
 ) -> None:
-    """Add what coverage has found."""
+    """Add the results of coverage."""
     for path, lines in found.items():
         taken = into.setdefault(Path(path).relative_to(folder).as_posix(), {})
         for line, contexts in lines.items():

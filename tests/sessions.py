@@ -1,4 +1,4 @@
-"""One session in any state, without a queue manager around it."""
+"""Sessions in any state, without a queue manager around them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = Settings()
 
 
 def later(milliseconds: int) -> Moment:
-    """This time after NOW."""
+    """Return the moment so long after NOW."""
     return Moment(NOW.uptime_ms + milliseconds, NOW.utc_s + milliseconds // 1_000)
 
 
@@ -39,7 +39,7 @@ def a_session(
     settings: Settings = SETTINGS,
     received_window_size: int = 64,
 ) -> Session:
-    """A session in a state, as if it had come there by itself; its timers are its own."""
+    """Return a session in a state as if it had got there by itself, with timers of its own."""
     session = Session(
         7,
         initiator=initiator,
@@ -56,29 +56,29 @@ def a_session(
 
 
 def receive(session: Session, packet: Packet | bytes, now: Moment = NOW) -> int:
-    """One packet arrives; how many UserMessages it was."""
+    """Let one packet arrive; return how many UserMessages it was."""
     data = packet if isinstance(packet, bytes) else encode_packet(packet)
     return len(packets_of(session.receive(data, now)))
 
 
 def packets_of(runs: Iterable[Run]) -> list[bytes]:
-    """The packets of the UserMessages that a session found, in order."""
+    """Return the packets of the UserMessages that a session found, in order."""
     return [packet for run in runs for packet in run.packets]
 
 
 def sent(session: Session) -> list[Packet]:
-    """What the session wants written, as packets."""
+    """Return, as packets, the bytes that the session wants to be written."""
     return [decode_packet(chunk) for chunk in session.take_outbox()]
 
 
 def acks_of(packets: Iterable[Packet]) -> list[SessionHeader]:
-    """The SessionHeaders of packets, alone or riding."""
+    """Return the SessionHeaders of packets, alone or riding on a message."""
     headers = [p.session for p in packets if hasattr(p, "session")]
     return [header for header in headers if header is not None]
 
 
 def a_packet(number: int = 1, *, recoverable: bool = True, body: bytes = b"x") -> bytes:
-    """A UserMessage on the wire."""
+    """Return a UserMessage as bytes on the wire."""
     return encode_packet(
         user_message(
             source=THEM,
@@ -96,12 +96,12 @@ EXPRESS, RECOVERABLE = a_packet(recoverable=False), a_packet(recoverable=True)
 
 
 def an_entry(number: int = 1, *, recoverable: bool = True, origin: Hashable = "queue") -> InFlight:
-    """A message about to be sent."""
+    """Return a message that is about to be sent."""
     return InFlight(origin, number, RECOVERABLE if recoverable else EXPRESS, recoverable)
 
 
 def send(session: Session, count: int, *, recoverable: bool = True, now: Moment = NOW) -> list[InFlight]:
-    """Send messages, with positions from 1."""
+    """Send messages, with positions from 1 on."""
     entries = [an_entry(number, recoverable=recoverable) for number in range(1, count + 1)]
     session.send(entries, now)
     return entries
@@ -116,7 +116,7 @@ def an_ack(
     recoverable: int = 0,
     window: int = 64,
 ) -> SessionAck:
-    """The neighbour has `received` messages, and saved those of `flags` from `base` on."""
+    """Return a SessionAck: the neighbour has `received` messages, and saved those of `flags` from `base` on."""
     return SessionAck(
         session=SessionHeader(
             ack_sequence_number=received & 0xFFFF,

@@ -1,6 +1,6 @@
-"""The paths whose cost is guarded, counted in instructions; `python -m tests.speed chain` shows where they are.
+"""Code paths whose cost in instructions is guarded; `python -m tests.speed chain` shows where they are spent.
 
-tests/test_speed.py holds them to budgets.
+tests/test_speed.py holds the paths to budgets.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ MESSAGES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a path takes for one packet or message.
+    """The cost of a path for one packet or message.
 
-    unit: instructions of what it is compared with, counted in the same process, as versions of Python differ.
-    peak_bytes: the most that is held at a time, for all messages; None where nobody asks.
+    unit: the instructions of the code that it is compared with, counted in the same process, because versions of Python
+    differ.
+    peak_bytes: the most bytes held at a time, for all messages; None if not measured.
     """
 
     counts: Instructions
@@ -48,50 +49,50 @@ class Cost:
 
 @cache
 def parsing_by_hand(kind: str = "private") -> int:
-    """Instructions."""
+    """Return the instructions that hand-written code takes to parse the packet."""
     packet = encode_packet(example(kind=kind))
     return instructions_of(lambda: byhand.parse(packet)).total()
 
 
 @cache
 def building_by_hand(kind: str = "private") -> int:
-    """Instructions."""
+    """Return the instructions that hand-written code takes to build the packet."""
     message = example(kind=kind)
     return instructions_of(lambda: byhand.build(message)).total()
 
 
 def parse(kind: str = "private") -> Cost:
-    """A message with a private or a direct destination becomes a record."""
+    """Turn a message with a private or a direct destination into a record."""
     packet = encode_packet(example(kind=kind))
     return Cost(instructions_of(lambda: decode_packet(packet)), 1, parsing_by_hand(kind))
 
 
 def build(kind: str = "private") -> Cost:
-    """A record becomes bytes."""
+    """Turn a record into bytes."""
     message = example(kind=kind)
     return Cost(instructions_of(lambda: encode_packet(message)), 1, building_by_hand(kind))
 
 
 def check(kind: str = "private") -> Cost:
-    """A message is found to be good."""
+    """Check a good message."""
     packet = encode_packet(example(kind=kind))
     return Cost(instructions_of(lambda: check_packet(packet)), 1, parsing_by_hand(kind))
 
 
 def chain(*, neighbours: int = 0, queues: int = 1) -> Cost:
-    """From the sender over an intermediate to the destination and its consumer, acknowledged, at a window of 64."""
+    """Pass messages over an intermediate to the destination's consumer, acknowledged, with a window of 64."""
     system = Chain(neighbours=neighbours, queues=queues)
     return _of_chain(lambda: system.pass_on(MESSAGES))
 
 
 def alone() -> Cost:
-    """The same of messages that come alone, 200 a second."""
+    """Do the same with messages that come one by one, 200 a second."""
     system = Chain()
     return _of_chain(lambda: system.pass_on_alone(MESSAGES))
 
 
 def backlog(waiting: int) -> Cost:
-    """The same, from a sender that has many more to send, and reads them page by page."""
+    """Do the same from a sender that has many more to send, and reads them page by page."""
     system = Chain()
     system.part()
     system.enqueue(waiting)
@@ -100,7 +101,7 @@ def backlog(waiting: int) -> Cost:
 
 
 def unread(waiting: int) -> Cost:
-    """The same, to a queue where many more wait for the consumer."""
+    """Do the same to a queue where many more messages wait for the consumer."""
     system = Chain()
     system.stop_consuming()
     system.enqueue(waiting, DESTINATION)

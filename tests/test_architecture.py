@@ -1,12 +1,13 @@
-"""Three packages, one direction: simulator -> captures -> mqproto, and mqproto does no input or output.
+"""Three packages, one direction: simulator -> captures -> mqproto; and mqproto does no input or output.
 
-A fourth, pyspark_mqproto, has nothing but a name by which Spark finds what captures has for it. Within the simulator:
-workshop -> house, whose commands stand above everything else in it.
+A fourth, pyspark_mqproto, only has a name by which Spark finds the data source in captures. Within the simulator, the
+direction is workshop -> house; the house's commands are above everything else in it.
 
-Ruff says the same about mqproto while you type. Here every import of every module counts, wherever it stands.
-The same inside each folder: among its modules and folders imports lead in no circle, and there are at most sixteen.
-And what is imported must be installed: a module may use what its package's own extra in pyproject.toml names;
-other extras inside a function only, so that the rest works without them.
+Ruff checks the same for mqproto while you type. Here every import of every module counts, wherever it is.
+
+The same holds inside each folder: imports among its modules and folders never form a circle, and it has at most
+sixteen entries. And imported packages must be installed: a module may use those of its package's own extra in
+pyproject.toml. It may import packages of other extras only inside a function, so that the rest works without them.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ BANNED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What the modules of one folder may import, the standard library and themselves apart."""
+    """The modules that those of one folder may import, besides the standard library and themselves."""
 
     folder: str
     below: tuple[str, ...] = ()
-    """The folders of ours that it may import."""
+    """The folders of ours that the layer may import."""
     extras: tuple[str, ...] = ()
-    """The extras of pyproject.toml that are installed with it, beside mqproto's own dependencies."""
+    """The extras of pyproject.toml that are installed with it, besides mqproto's own dependencies."""
     banned: bool = False
-    """Whether Ruff's list of banned modules holds for it."""
+    """Whether Ruff's list of banned modules applies to it."""
 
 
 # The innermost folder comes first: a module belongs to the first layer that it lies in.
@@ -64,9 +65,9 @@ LAYERS: Final = (
 )
 ROOMS: Final = ("console", "fuzz", "replay", "rig", "testing", "world")
 WORKSHOP: Final = tuple(f"simulator/{room}/" for room in ROOMS)
-"""What breaks, watches and judges the house, which is all else of the simulator and does without it."""
+"""The parts that break, watch and judge the house. The house is the rest of the simulator, and does not use them."""
 COMMANDS: Final = ("simulator/cli/", "simulator/command/")
-"""The commands of both, on which only the workshop stands."""
+"""The folders with the commands of both; only the workshop may import them."""
 BEFOREHAND: Final = {
     "simulator/cli/cli.py": "registers the commands of fuzz and console, which are beside them",
     "simulator/cli/service/command.py": "writes units, and knows the console's options for them",
@@ -79,43 +80,44 @@ READERS: Final = {
     "simulator/base/tap.py": "records what a node sends and receives",
     "simulator/storage/care/export.py": "writes messages as the rows that the readers of captures write",
 }
-"""The modules of the house that use captures; its commands and the workshop may."""
+"""The modules of the house that use captures; its commands and the workshop may use them, too."""
 PACKAGES: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 LINKED: Final = ("captures", "simulator")
-"""Folders of the root that are mqproto.captures and mqproto.simulator, by links in mqproto/. Here they have the names
-of their folders."""
+"""Folders of the root that are imported as mqproto.captures and mqproto.simulator, through links in mqproto/. Here they
+are called by their folders' names.
+"""
 OURS: Final = (*PACKAGES, "tests")
 DISTRIBUTIONS_OF: Final = packages_distributions()
 CRYPTOGRAPHY: Final = ("cryptography", "Crypto")
 LATER_MODULES: Final = ("compression",)
-"""What the standard library has from some Python on; before it, a package of pyproject.toml stands in."""
+"""Modules that the standard library has only since some version; before it, a package in pyproject.toml is used."""
 EVERY_EXTRA: Final = tuple(extra for extra in PYPROJECT["project"]["optional-dependencies"] if extra != "dev")
 
 
 INNER: Final = ("body", "orelse", "handlers", "finalbody", "cases")
-"""Where a node of the syntax has statements, or what has some."""
+"""The attributes of a syntax node that contain statements, or nodes with statements."""
 
 
 class Import(NamedTuple):
-    """One module that another imports, by its whole name."""
+    """A module that another one imports, by its full name."""
 
     name: str
     line: int
     lazy: bool
-    """Whether it stands inside a function, or under `if TYPE_CHECKING:`, where nobody carries it out."""
+    """Whether the import is inside a function, or under `if TYPE_CHECKING:`, where it is never executed."""
 
 
 def layer_of(path: str) -> Layer | None:
-    """The layer of a module, by its path from the root of the repository; None for all that is not ours."""
+    """Return the layer of a module, by its path from the root of the repository; None if it is not ours."""
     return next((layer for layer in LAYERS if f"{path}/".startswith(f"{layer.folder}/")), None)
 
 
 def imports(path: str, source: str) -> Iterator[Import]:
-    """Each module, or name of a module, that `source` imports."""
+    """Return each module, or name of a module, that `source` imports."""
     module = f"mqproto/{path}" if path.partition("/")[0] in LINKED else path
 
     def search(node: ast.AST, lazy: bool) -> Iterator[Import]:
-        """In this statement and those in it; no expression has an import."""
+        """Search this statement and the statements in it; expressions contain no imports."""
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -133,22 +135,22 @@ def imports(path: str, source: str) -> Iterator[Import]:
 
 
 def in_tree(name: str) -> str:
-    """A module by its folder: `simulator.node` for mqproto.simulator.node."""
+    """Return a module's name by its folder: `simulator.node` for mqproto.simulator.node."""
     above, _, below = name.partition(".")
     return below if above == "mqproto" and below.partition(".")[0] in LINKED else name
 
 
 @cache
 def imports_of(file: Path) -> tuple[Import, ...]:
-    """What a module of ours imports."""
+    """Return the imports of a module of ours."""
     return tuple(imports(file.relative_to(ROOT).as_posix(), file.read_text("utf-8")))
 
 
 @cache
 def distributions(extras: tuple[str, ...]) -> frozenset[str]:
-    """The distributions that mqproto with these extras asks for by name.
+    """Return the distributions that mqproto with these extras names as dependencies.
 
-    What commands need comes with every extra that has some, for the modules of commands: these name it themselves.
+    Packages that commands need come with every extra that has commands, so modules of commands name them themselves.
     """
     project = PYPROJECT["project"]
     known = project["optional-dependencies"]
@@ -162,7 +164,7 @@ def distributions(extras: tuple[str, ...]) -> frozenset[str]:
 
 
 def wrong_way(path: str, imported: Import) -> str | None:
-    """Why that points against: workshop -> house -> mqproto, and commands stand on both; None if it does not."""
+    """Return why an import violates workshop -> house -> mqproto, with commands above both; None if it does not."""
     target = f"{in_tree(imported.name).replace('.', '/')}/"
     if not path.startswith("simulator/") or path.startswith(WORKSHOP):
         return None
@@ -182,7 +184,7 @@ def wrong_way(path: str, imported: Import) -> str | None:
 
 
 def fault(path: str, imported: Import) -> str | None:
-    """Why the module at `path` may not import that, and what to do instead; None if it may."""
+    """Return why the module at `path` may not import a module, and what to do instead; None if it may."""
     layer = layer_of(path)
     assert layer is not None, f"{path} lies in no layer"
     if (top := imported.name.partition(".")[0]) in LINKED:
@@ -289,12 +291,12 @@ def test_a_right_import_is_let_through(path: str, source: str) -> None:
 
 
 ROOM: Final = 16
-"""As many modules and folders may lie in one folder, so that a reader sees them at a glance."""
+"""How many modules and folders one folder may have, so that a reader sees them at a glance."""
 
 
 @cache
 def modules() -> dict[str, tuple[str, ...]]:
-    """The name of each module of the packages, with the names of those that it imports."""
+    """Return the name of each module of the packages, with the names of the modules that it imports."""
     paths = [path.relative_to(ROOT) for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")]
     known = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     found = {}
@@ -313,7 +315,7 @@ def modules() -> dict[str, tuple[str, ...]]:
 
 
 def circle(arrows: Mapping[str, Iterable[str]]) -> list[str]:
-    """One circle of these arrows, if they have any."""
+    """Return one circle of these imports, if there is one."""
     done: set[str] = set()
 
     def follow(path: list[str]) -> list[str]:
@@ -329,7 +331,7 @@ def circle(arrows: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def among(folder: str, arrows: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
-    """The imports between the entries of one folder; `__init__` is an entry as well."""
+    """Return the imports between the entries of one folder; `__init__` is an entry as well."""
 
     def entry(name: str) -> str | None:
         if name == folder:
@@ -353,7 +355,7 @@ FOLDERS: Final = sorted(
 
 
 def test_no_imports_lead_in_a_circle() -> None:
-    """Neither in functions nor under `if TYPE_CHECKING:`: who is read first?"""
+    """This includes imports in functions and under `if TYPE_CHECKING:`. In a circle, no module could be read first."""
     found = circle(modules())
     assert not found, f"{' -> '.join(found)}: move what both need into a module below them"
 

@@ -1,4 +1,4 @@
-"""What conftest.py promises about skipped tests, processes and hypothesis profiles."""
+"""The promises of conftest.py about skipped tests, processes and hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ OF_A_GROUP = "import pytest; pytestmark = pytest.mark.xdist_group('costly')" + T
 
 @pytest.fixture
 def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
-    """Runs tests in a process of their own, as `make test` would and in CI or not.
+    """Run tests in a separate process as `make test` would, in CI or not.
 
-    It ignores some signals, like what a script has in its background and what nohup starts.
+    It ignores some signals, like background processes of a script and those that nohup starts.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest("from tests.conftest import *")
@@ -93,7 +93,7 @@ def test_processes_that_share_the_work_agree_on_skips_and_run_files_and_groups_o
 
 
 def test_files_that_take_long_come_first(pytester: pytest.Pytester) -> None:
-    """Else the last of them runs when all other processes are done."""
+    """Otherwise the last of them would still run after all other processes are done."""
     early = "import pytest; pytestmark = pytest.mark.early\n" + TESTS_THAT_TELL_THEIR_PROCESS
     pytester.makeini("[pytest]\nmarkers = early")
     pytester.makeconftest("from tests.conftest import pytest_collection_modifyitems")
@@ -105,7 +105,7 @@ def test_files_that_take_long_come_first(pytester: pytest.Pytester) -> None:
 
 
 def test_all_tests_that_ask_for_spark_are_in_one_process() -> None:
-    """Each process that has one of them starts a Spark."""
+    """Each process that runs one of them starts a Spark."""
     asks = re.compile(r'\bspark: SparkSession\b|usefixtures\("spark"\)')
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if asks.search(path.read_text("utf-8"))]
     assert files

@@ -1,4 +1,4 @@
-"""The tests' own PostgreSQL server: it outlives no process that has started it."""
+"""The tests' PostgreSQL server does not outlive the process that has started it."""
 
 from __future__ import annotations
 

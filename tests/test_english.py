@@ -23,23 +23,23 @@ PATTERNS: Final = {
     r"\bthose of (it|them) that\b|\bthose there\b|\b[Tt]he same of\b": "those that; the same for",
     r"\bor the like\b|\b(comes?|came) to be\b|\botherwise than\b": "or another; became; differently",
 }
-"""What is not written, as regular expressions, and the better form."""
+"""English that is not written, as regular expressions, and the better form."""
 SUBJECT: Final = {
     r"(?:^|(?<=[.:!] ))(What|Who|Whoever) [^?]*?[.;]": "a noun as the subject",
     r"\ball that (is|was|may|can|has|have|it|they)\b|\bin the place of\b|\banew\b": "everything; instead of; again",
     r"\bone's own\b|\bat odds with\b|\bof (a|an) \w+'s own\b": "your own; contradicts",
 }
-"""In Markdown, where a clause is the subject and a question may begin so; the others may be in docstrings."""
+"""Patterns that only Markdown must not have. A question may begin like the first; docstrings may use them all."""
 ALLOWED: Final = r"is no (exception|connection|business|use)|some two|What (changed|there is)|stands in pages"
-"""English that a pattern would find. The last is in the tables of a store, whose text never changes."""
+"""Exceptions from the patterns. The last one is in the tables of a store, whose text never changes."""
 LONG: Final = 30
-"""The words that a sentence of Markdown may have, as a rule."""
+"""How many words a sentence of Markdown may have, as a rule."""
 LONG_ONES: Final = 11
-"""The sentences that have more. It only falls."""
+"""How many longer sentences there may be. This number may only fall."""
 
 
 def markdown() -> Iterator[tuple[str, str]]:
-    """The paragraphs, items and cells of all Markdown, without code and addresses of links."""
+    """Yield the paragraphs, items and cells of all Markdown, without code and addresses of links."""
     for name in files():
         if name.endswith(".md"):
             text = (ROOT / name).read_text("utf-8")
@@ -50,7 +50,7 @@ def markdown() -> Iterator[tuple[str, str]]:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Docstrings, help, errors, and all other texts of the product."""
+    """Yield docstrings, help, errors, and all other texts of the product."""
     for name in files():
         if name.endswith(".py") and not name.startswith("tests/"):
             for node in ast.walk(ast.parse((ROOT / name).read_text("utf-8"))):

@@ -1,4 +1,4 @@
-"""The package itself: each name comes from its home when somebody asks for it."""
+"""The package itself: each name is imported from its own module when it is first used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conformance import ROOT
 
 
 def homes() -> dict[str, str]:
-    """Where type checkers find each name."""
+    """Return the modules where type checkers find each name."""
     [block] = [
         node
         for node in ast.parse((ROOT / "mqproto" / "__init__.py").read_text("utf-8")).body

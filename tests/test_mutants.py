@@ -1,4 +1,4 @@
-"""The tool that plants random faults: each is one line that Python reads, and who notices is told."""
+"""The tool that plants random faults: each is one line that Python can parse, and it reports who notices it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ THEIR_TESTS = "tests/queues/rules/test_consequences.py"
 
 
 def known(*, worlds: int, tests: int) -> Reach:
-    """Every line of the consequences is executed by these, as bits."""
+    """A measurement in which these tests and worlds, as bits, execute every line of consequences.py."""
     lines = range(1, 1 + len((ROOT / CONSEQUENCES).read_text("utf-8").splitlines()))
     return Reach(
         {CONSEQUENCES: dict.fromkeys(lines, worlds)},

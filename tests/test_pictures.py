@@ -1,4 +1,4 @@
-"""The pictures of READMEs show what there is now."""
+"""The pictures in READMEs show the current state."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The brake: how much there may be of everything.  `python -m tests.proportion` prints what there is.
+"""The brake: how much there may be of everything.  `python -m tests.proportion` prints how much there is.
 
-A budget is what stood there when it was set, rounded up to a whole step. What grows past it is red: first look for what
-can go, and a change that raises a budget says in its commit's body what users get for it. What falls two steps below is
-red too, so that the change which takes something away lowers the budget as well.
+A budget is the count at the time when it was set, rounded up to a whole step. If a count grows past it, the test fails:
+first look for something to remove. The commit message of a change that raises a budget says what users get for it. If a
+count falls two steps below its budget, the test fails, too, so a change that removes something also lowers the budget.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ LINES: Final = {
     "tests/turn": 700,
     "tests/wire": 3_100,
 }
-"""Lines of code of each folder of the second level."""
+"""The lines of code of each folder of the second level."""
 TOTALS: Final = {
     "product": 97_500,
     "tests": 106_000,
@@ -104,7 +104,7 @@ FUNCTIONS: Final = {
     "simulator/cli/node.py:node": 80,
     "simulator/command/analysis.py:analyse": 78,
 }
-"""The functions of more than 60 lines of code, with those. None is added here."""
+"""The functions of more than 60 lines of code, with these lines. None is added here."""
 COUNTS: Final = {
     "options of all commands": 325,
     "class names that occur in more than one module": 60,
@@ -114,7 +114,7 @@ COUNTS: Final = {
     "processes with a preexec_fn": 3,
     "loop variables that are set anew": 11,
 }
-"""What there is of things that there should be few of."""
+"""The numbers of things that should be few."""
 WORDS: Final = {
     ".github/CONTRIBUTING.md": 500,
     ".github/SECURITY.md": 600,
@@ -149,7 +149,7 @@ WORD_STEP: Final = 100
 
 
 def breaches(measured: Mapping[str, int], budgets: Mapping[str, int], step: int = 1) -> list[str]:
-    """What is over its budget, has none, or has one that should be lowered."""
+    """Return the counts that are over their budgets, have none, or have one that should be lowered."""
     found = []
     for name, count in measured.items():
         budget = budgets.get(name)
@@ -220,7 +220,7 @@ def test_what_is_new_needs_a_budget_and_what_is_gone_needs_none() -> None:
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A module of the product in a checkout that has nothing else."""
+    """Provide a checkout whose only file is a module of the product."""
     module = tmp_path / "simulator" / "planted" / "module.py"
     module.parent.mkdir(parents=True)
     monkeypatch.setattr(proportion, "ROOT", tmp_path)

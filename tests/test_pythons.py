@@ -1,4 +1,4 @@
-"""On which Pythons the tests run: those that really run here, each version once."""
+"""Which Pythons the tests run on: those that actually run here, each version once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = ROOT / ".ci" / "pythons"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of the PATH with Pythons that only say which they are, and another that pyenv has."""
+    """Provide a PATH folder with Pythons that only print their versions, and another Python that pyenv has."""
     says = {"python3.11": "3.11.99", "python3.12": "3.12.99", "pyenv/versions/3.12.99/bin/python3": "3.12.99"}
     for name, version in says.items():
         program(tmp_path / name, f"echo {version}")

@@ -1,4 +1,4 @@
-"""Who executes a line: it is measured, in worlds, in tests and in the processes that these start."""
+"""Measures which worlds and tests execute a line, including the processes that these start."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_line_stands_for_its_statement_or_for_the_head_of_it(line: int, statem
 
 
 def line_of(path: str, text: str) -> int:
-    """The one line that has this text."""
+    """Return the number of the only line that has this text."""
     lines = (ROOT / path).read_text("utf-8").splitlines()
     [number] = [number for number, line in enumerate(lines, 1) if text in line]
     return number

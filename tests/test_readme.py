@@ -1,13 +1,13 @@
 """Every command and every Python block of every README.md, and of docs/, runs and prints what the page shows.
 
-A fenced block says what it is: `console` (after `$ ` a command, below it what it prints), `sh` (commands),
-`python` (stands on its own), `toml` and `json` (well-formed), `text` (a picture or an extract), `{toctree}`,
-`{eval-rst}`, `yaml`, `dockerfile`, `c` and `python spark` (of one page each, which has a test of its own). Any other
-block is an error, so that none is passed over by mistake.
+A fenced block names its kind: `console` (a command after `$ `, its output below), `sh` (commands), `python` (a complete
+program), `toml` and `json` (well-formed), `text` (a picture or an extract), `{toctree}`, `{eval-rst}`, `yaml`,
+`dockerfile`, `c` and `python spark` (each only on one page, which has a test of its own). Any other block is an error,
+so none is skipped by mistake.
 
-The blocks of one README run in order, in a folder of their own where the repository's files can be seen. In
-what a command prints, `...` stands for any text. Commands that set up or run for long are not run again here:
-`make` goals that .ci/run calls, and what ELSEWHERE lists with the test that has it.
+The blocks of one README run in order, in a separate folder where the repository's files can be seen. In the output of a
+command, `...` stands for any text. Commands for setup, and commands that run for long, are not run again here: `make`
+goals that .ci/run calls, and the commands that ELSEWHERE lists with their tests.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ pytestmark = pytest.mark.early
 COMMANDS: Final = Forks(
     *PREPARED, "mqproto.simulator.client", "mqproto.simulator.command.decoding", "hypothesis"
 )
-"""What most commands and programs of READMEs import is there already."""
+"""A process that has already imported the modules that most commands and programs of READMEs need."""
 AS_ON_A_TERMINAL: Final = """
 import os, sys
 os.dup2(1, 2)
 sys.stdout.reconfigure(line_buffering=True)
 """
-"""Both outputs are one, and lines come in the order in which they are written."""
+"""Python that makes both outputs one, with lines in the order in which they are written."""
 STRICT: Final = """
 import sys, warnings
 warnings.simplefilter("error")
 exec(sys.argv.pop(), {"__name__": "__main__"})
 """
 PROGRAMS: Final = ("mqproto", "python", "python3")
-"""What a README may call and we run here."""
+"""The programs that a README may call, and that we run here."""
 SETTING_UP: Final = (
     "git clone",
     "cd",
@@ -62,7 +62,7 @@ SETTING_UP: Final = (
     "apt-get install",
     "pre-commit install",
 )
-"""What a reader does once; .ci/run does its like."""
+"""Commands that a reader runs once; .ci/run does something similar."""
 WATCHED: Final = (
     "tests/captures/pipeline/run/test_watching.py::"
     "test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_one_run"
@@ -137,7 +137,7 @@ ELSEWHERE: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block: what it says it is, its text, and the line of its first line."""
+    """One fenced block: its kind, its text, and the number of its first line."""
 
     language: str
     text: str
@@ -146,7 +146,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command, and what the README says it prints; None where it says nothing."""
+    """One command, and its output according to the README; None if the README shows none."""
 
     text: str
     output: str | None
@@ -154,7 +154,7 @@ class Command:
 
 
 def readmes() -> list[Path]:
-    """The README.md of the project, that of every folder in it that has one, and the pages of docs/."""
+    """Return the project's README.md, those of all its folders, and the pages of docs/."""
     folders = ("mqproto", "captures", "simulator", "tests")
     return [
         ROOT / "README.md",
@@ -164,7 +164,7 @@ def readmes() -> list[Path]:
 
 
 def blocks(markdown: str) -> Iterator[Block]:
-    """The fenced blocks of a page, in order.
+    """Return the fenced blocks of a page, in order.
 
     Raises:
         ValueError: a fence is not closed.
@@ -184,25 +184,25 @@ def blocks(markdown: str) -> Iterator[Block]:
 
 
 def how_to(name: str, room: str = "how-to") -> str:
-    """The page docs/ROOM/NAME.md."""
+    """Return the page docs/ROOM/NAME.md."""
     return (ROOT / "docs" / room / f"{name}.md").read_text("utf-8")
 
 
 def blocks_of(name: str, language: str, room: str = "how-to") -> list[Block]:
-    """The blocks of one kind on that page."""
+    """Return the blocks of one kind on that page."""
     return [block for block in blocks(how_to(name, room)) if block.language == language]
 
 
 def console_blocks(name: str, room: str = "how-to") -> list[list[Command]]:
-    """What that page has people type."""
+    """Return the console blocks of that page."""
     return [list(commands(block)) for block in blocks_of(name, "console", room)]
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """The commands of a `console` or `sh` block; a line that ends in a backslash goes on in the next.
+    """Return the commands of a `console` or `sh` block; a line that ends in a backslash continues on the next.
 
     Raises:
-        ValueError: a console block begins with something that is no command.
+        ValueError: a console block does not begin with a command.
     """
     text = re.sub(r"\\\n(?:> )?\s*", "", block.text)
     if block.language == "sh":
@@ -219,10 +219,10 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def covered(command: str) -> bool:
-    """Whether the command is run by .ci/run or by a test, or is part of setting up.
+    """Whether the command is run by .ci/run or by a test, or is part of setup.
 
     Raises:
-        ValueError: it is not, and we do not know how to run it either.
+        ValueError: it is not, and we do not know how to run it here.
     """
     command = command.partition("  #")[0].strip()
     if any(f"{command} ".startswith(f"{words} ") for words in (*SETTING_UP, *ELSEWHERE)):
@@ -240,17 +240,17 @@ def covered(command: str) -> bool:
 
 
 def shows(output: str, printed: str) -> bool:
-    """Whether what was printed is what the README shows; `...` and white space at line ends are lenient."""
+    """Whether the output matches the README: `...` matches any text, and white space at line ends is ignored."""
     tidy = ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in (output, printed)]
     pattern = ".*".join(re.escape(part) for part in re.split(r"\.\.\.|…", tidy[0]))
     return re.fullmatch(pattern, tidy[1], flags=re.DOTALL) is not None
 
 
 def typed(command: str) -> str:
-    """Type a command as a reader would, and return what it printed.
+    """Type a command as a reader would, and return its output.
 
-    One that is `mqproto` and nothing else is forked from a process that has imported what it needs, as to import it is
-    most of what it takes.
+    A command that only calls `mqproto` is forked from a process that has already imported its modules, because
+    importing takes most of its time.
 
     Raises:
         ValueError: it failed.
@@ -268,7 +268,7 @@ def typed(command: str) -> str:
 
 
 def printed_by(script: str, *arguments: str, expected: int = 0) -> str:
-    """What a script of Python has printed.
+    """Return the output of a Python script.
 
     Raises:
         ValueError: it ended with another status.
@@ -288,10 +288,10 @@ def printed_by(script: str, *arguments: str, expected: int = 0) -> str:
 
 
 def check(block: Block) -> None:
-    """Run or read one block.
+    """Run or check one block.
 
     Raises:
-        ValueError: it does not run, prints something else, is malformed, or is of no known kind.
+        ValueError: it does not run, prints something else, is malformed, or is of an unknown kind.
     """
     match block.language:
         case "console" | "sh":
@@ -320,8 +320,8 @@ def check(block: Block) -> None:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader at a terminal, with our own .venv first, in a folder with the repository's files in it; what a command
-    writes stays there.
+    """Provide a reader at a terminal: our .venv comes first on the PATH, in a folder with the repository's files. Files
+    that a command writes stay in that folder.
     """
     for entry in ROOT.iterdir():
         if not entry.name.startswith("."):
@@ -365,7 +365,7 @@ def page(text: str) -> list[Block]:
 
 
 def test_the_front_page_counts_right_and_names_each_folder(request: pytest.FixtureRequest) -> None:
-    """That of the tests to a tenth, and only where all were collected."""
+    """The number of tests only has to be right to a tenth, and is checked only if all tests were collected."""
     page = (ROOT / "README.md").read_text("utf-8")
     assert f"[{len(list((ROOT / 'captures' / 'samples').glob('*.toml')))} samples]" in page
     assert re.findall(r"\d+ done, .+? later", page) == [summary().partition(": ")[2]] * 2

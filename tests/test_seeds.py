@@ -1,6 +1,6 @@
 """Whole runs under faults: worlds from seeds, as `mqproto simulate` runs them by the thousand.
 
-MQPROTO_SEEDS says how many run here; 60 by default. A seed that fails is repeated with the command in its message.
+MQPROTO_SEEDS says how many run here, by default 60. The message of a failure has the command that repeats its seed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORLDS: Final = Path(__file__).parent / "worlds"
 SEEDS: Final = range(int(os.environ.get("MQPROTO_SEEDS", "60")))
 
 summary = RunTotals()
-"""What the worlds have exercised, of all seeds that `ran`."""
+"""What the worlds of all seeds in `ran` have exercised."""
 ran: set[int] = set()
 
 
@@ -38,13 +38,13 @@ def test_after_the_storm_every_promise_was_kept(seed: int) -> None:
 
 @pytest.mark.parametrize("path", sorted(WORLDS.glob("*.json")), ids=lambda path: path.stem)
 def test_what_once_broke_in_a_small_world_holds(path: Path) -> None:
-    """Each file is what `mqproto simulate --seed N --shrink --save FILE` left of a world that found a bug."""
+    """Each file is a world that found a bug, as `mqproto simulate --seed N --shrink --save FILE` has reduced it."""
     assert simulate(from_file(path)).breach is None
 
 
 @pytest.mark.skipif(len(SEEDS) < 60, reason="too few seeds to bring everything about")
 def test_the_storms_brought_about_all_that_they_are_for() -> None:
-    """Without this a storm that has grown tame would go unnoticed. It runs after the seeds and counts with them."""
+    """Without this test nobody would notice if a storm became tame. It runs after the seeds and uses their counts."""
     for seed in set(SEEDS) - ran:  # It runs alone, or another worker had the seeds.
         run(seed)
     tame = {(sort, name) for sort, name, count in summary.rows() if count in ("0", "0.0 s")}

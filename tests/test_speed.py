@@ -1,9 +1,9 @@
-"""What packets and messages cost, in instructions, which are the same on a busy machine and on an idle one.
+"""The cost of packets and messages in instructions, which are the same on a busy machine and on an idle one.
 
-Budgets are multiples of what code written by hand takes to parse the packet, to build it, or both for a message that
-goes through a chain. They stand about an eighth above what was counted when they were set: versions of Python differ by
-half of that. With a cheaper path its budget is lowered. What a message costs may not grow with what waits, nor with
-how many neighbours and queues there are.
+Budgets are multiples of what hand-written code takes to parse the packet, to build it, or both for a message that goes
+through a chain. They were set about an eighth above the count at that time; versions of Python differ by half of that.
+If a path becomes cheaper, its budget is lowered. The cost of a message must not grow with the number of waiting
+messages, of neighbours or of queues.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ BUDGETS: Final = {
 }
 FEW, MANY = 1_000, 100_000
 IMPORT_CALLS: Final = 15_000
-"""What `import mqproto.wire` may call beside construct. It was 13,695, and 65,127 with the codec generated anew."""
+"""How many calls `import mqproto.wire` may make besides construct's.
+
+There were 13,695, or 65,127 if the codec was generated.
+"""
 COUNT_CALLS: Final = """
 import sys
 import construct
@@ -58,7 +61,7 @@ PACKET: Final = encode_packet(example())
 
 
 def within_budget(path: str, cost: Cost) -> None:
-    """Hold a path to its budget."""
+    """Check that a path is within its budget."""
     budget = BUDGETS[path]
     over = cost.ratio / budget - 1
     assert over <= 0, (
@@ -68,7 +71,7 @@ def within_budget(path: str, cost: Cost) -> None:
 
 
 def does_not_grow(path: str, few: Cost, many: Cost) -> None:
-    """Hold a path to cost the same with many of something as with few."""
+    """Check that a path costs the same with many of something as with few."""
     growth = many.ratio / few.ratio
     more = Cost(many.counts - few.counts, many.per, many.unit)
     assert growth <= GROWTH, (
@@ -86,7 +89,7 @@ def does_not_grow(path: str, few: Cost, many: Cost) -> None:
 
 @pytest.fixture(scope="module")
 def usual() -> Cost:
-    """A chain with nothing else to do."""
+    """Return a chain with nothing else to do."""
     return speed.chain()
 
 

@@ -1,4 +1,4 @@
-"""What `pip install` makes of us, with construct alone. With extras, .ci/run asks tests/wheels.py."""
+"""The result of `pip install` with only construct. For the extras, .ci/run calls tests/wheels.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.wheels import CHECKS, DECODE, PYTEST, Check, Installed, built, packed
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel with what it depends on, which is here already: a test asks no network."""
+    """Provide the installed wheel with its dependencies, which are already on this machine: a test uses no network."""
     folder = tmp_path_factory.mktemp("wheel")
     environment = Installed(folder)
     environment.install("--no-deps", str(built(folder)))
@@ -112,7 +112,7 @@ def test_the_plugin_that_each_pytest_loads_imports_nothing_but_itself() -> None:
 
 @pytest.mark.long
 def test_type_checkers_see_a_wheel_and_an_editable_install(installed: Installed, tmp_path: Path) -> None:
-    """An import hook, as setuptools makes them for editable installs unless it is told otherwise, they do not see."""
+    """They do not see an import hook, which setuptools makes for editable installs unless it is told otherwise."""
     use = tmp_path / "use.py"
     use.write_text("import mqproto\nreveal_type(mqproto.QueueManager.take)\n")
     for python in (installed.python, sys.executable):

@@ -1,6 +1,6 @@
 """The ways in which a message can end, each acted out in a system of whole queue managers.
 
-`a` sends over `b` to `c`; `d` is another neighbour of `b`.
+`a` sends to `c` through `b`; `d` is another neighbour of `b`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ASKED_BY: Final = {
 
 
 def a_system(settings: Settings = TALKATIVE) -> Net:
-    """Four queue managers around `b`; all are started."""
+    """Return four queue managers around `b`, all started."""
     net = Net()
     net.add("a", ADMIN, settings=settings)
     net.add("b", ADMIN, settings=settings)
@@ -80,9 +80,9 @@ def a_system(settings: Settings = TALKATIVE) -> Net:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to end. `act` sends, with the function that it is given, and sees to it that the messages end so.
+    """One way in which messages end. `act` sends with the function that it gets, and makes the messages end like this.
 
-    of: the kinds of message that can go this way.
+    of: the kinds of message that can end in this way.
     reached: whether they have reached their queue by then.
     where: the node at which they end.
     """
@@ -96,7 +96,7 @@ class Way:
 
     @property
     def history(self) -> list[MessageClass]:
-        """The classes of all that happens to a message."""
+        """Return the classes of everything that happens to a message."""
         return [MessageClass.ACK_REACH_QUEUE] * self.reached + [self.message_class]
 
 
@@ -157,7 +157,7 @@ def send_to_a_full_queue(net: Net, send: Callable[[int], None], transactional: b
 
 
 def block(*pair: str) -> Callable[[Net, Callable[[int], None], bool], None]:
-    """The time to reach the queue, 60 seconds, passes while two neighbours do not hear each other."""
+    """Let the time to reach the queue, 60 seconds, pass while two neighbours do not hear each other."""
 
     def act(net: Net, send: Callable[[int], None], transactional: bool) -> None:
         net.blocked.add(frozenset(pair))
@@ -216,7 +216,7 @@ CASES: Final = [
 
 
 def walk(net: Net, way: Way, transactional: bool, drafts: list[dict[str, Any]]) -> None:
-    """Let messages end this way, and let the word of it go round; the body of each is its number."""
+    """Let messages end this way, and let all nodes hear of it; the body of each is its number."""
     timing = {}
     if way.message_class == MessageClass.NACK_RECEIVE_TIMEOUT:
         timing = {"time_to_be_received_s": 60}

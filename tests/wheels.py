@@ -1,8 +1,8 @@
-"""The wheel, installed where nothing else is: each extra brings what its commands need; what is missing is said.
+"""Tests the wheel in empty environments: each extra brings what its commands need, and an error names what is missing.
 
 `python -m tests.wheels` installs it with each extra of CHECKS, two at a time, in the versions of requirements.lock, and
-asks its commands. It takes some two minutes: Spark is 450 MB. `python -m tests.wheels captures` is about that extra
-alone.
+runs its commands. This takes about two minutes, because Spark has 450 MB. `python -m tests.wheels captures` tests only
+that extra.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ SOURCES: Final = (
 )
 TIMEOUT_S: Final = 300
 SHOWN_COUNT: Final = 2_000
-"""How many characters are shown of what a command printed that went wrong."""
+"""How many characters of a failed command's output are shown."""
 
 
 class Check(NamedTuple):
-    """One command and what becomes of it.
+    """A command and its expected result.
 
     status: its exit status.
-    says: what it prints. Where it fails that is one line, up to its end, as a regular expression.
+    says: its output. If it fails, that is one line to its end, as a regular expression.
     """
 
     command: str
@@ -52,12 +52,12 @@ class Check(NamedTuple):
 
 
 def lacks(command: str, modules: str, extra: str) -> Check:
-    """A command whose extra is not installed; `|` stands between modules of which any may be imported first."""
+    """Return the check of a command without its extra; `|` separates modules of which any may be imported first."""
     return Check(command, 2, f"mqproto: ({modules}) is not installed: pip install 'mqproto\\[{extra}\\]'\n")
 
 
 COLUMNS: Final = "numpy|pyarrow|duckdb"
-"""What all that has to do with tables needs; which of the two comes first is nobody's business."""
+"""The modules that everything about tables needs; it does not matter which of the two comes first."""
 SAMPLE: Final = str(ROOT / "captures" / "samples" / "three-hop.pcapng")
 OUTSIDE: Final = str(ROOT / "tests" / "simulator" / "testing" / "test_outside.py")
 COMMAND: Final = (
@@ -73,7 +73,7 @@ COMMAND: Final = (
         (("_MQPROTO_COMPLETE", "complete_bash"), ("COMP_WORDS", "mqproto an"), ("COMP_CWORD", "1")),
     ),
 )
-"""What a user of any extra may type. The shell stays, so that it is known which one is to be helped."""
+"""Commands that a user of any extra may type. SHELL stays set, because completion depends on the shell."""
 DECODE: Final = (
     Check(f"mqproto decode {SAMPLE} --summary --topology three-node", 0, "packets"),
     Check(f"mqproto decode {SAMPLE} --verbose", 0, "base.packet_size"),
@@ -91,9 +91,9 @@ ANALYSE: Final = (
 FOUND: Final = (
     'python -c \'import pyspark_mqproto as found; print(*vars(found).get("__all__", ["nothing"]))\''
 )
-"""What Spark finds where it looks for formats; without the extra it finds nothing, and goes on."""
+"""Prints what Spark finds when it looks for formats; without the extra it finds nothing, and goes on."""
 PAGE: Final = "python -c 'from mqproto.simulator.console.front import page; print(*sorted(page()))'"
-"""The files of the console's page."""
+"""Prints the files of the console's page."""
 CHECKS: Final = {
     "": (
         Check(FOUND, 0, "nothing"),
@@ -144,7 +144,7 @@ CHECKS: Final = {
         lacks("mqproto demo", "trio", "simulator"),
     ),
 }
-"""By extra; without one, there is construct alone."""
+"""The checks by extra; without an extra, only construct is installed."""
 
 
 THEIRS: Final = {
@@ -156,7 +156,7 @@ THEIRS: Final = {
     ),
     "tests/test_outside.py": Path(OUTSIDE).read_text("utf-8"),
 }
-"""A project that has packages of such names of its own, and a test that has ours run queue managers."""
+"""Another project that has packages with the same names, and a test that runs queue managers of ours."""
 PYTEST: Final = ("pytest -q", "python -m pytest -q", "python -m pytest -q --import-mode=importlib")
 
 
@@ -168,7 +168,7 @@ def write_theirs(folder: Path) -> None:
 
 
 def theirs(extra: str) -> Iterator[Check]:
-    """What pytest makes of that project where mqproto is installed with an extra."""
+    """Return what pytest reports for that project if mqproto is installed with an extra."""
     which, says = ("", "2 passed") if extra == "testing" else (" tests/test_theirs.py", "1 passed")
     for command in PYTEST:
         yield Check(f"cd theirs && {command}{which}", 0, says)
@@ -188,24 +188,24 @@ class Installed:
 
     @property
     def python(self) -> str:
-        """Its Python."""
+        """The environment's Python."""
         return str(self._place / "bin" / "python")
 
     @property
     def packages(self) -> Path:
-        """Where packages are."""
+        """The folder of its packages."""
         [found] = self._place.glob("lib/python*/site-packages")
         return found
 
     def install(self, *arguments: str) -> None:
-        """What pip may be told to install. Python compiles what is imported, when it is."""
+        """Install with pip. Python compiles modules later, when they are imported."""
         run(
             *(sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", "--no-compile"),
             *("--disable-pip-version-check", *arguments),
         )
 
     def fault(self, check: Check) -> str | None:
-        """What is wrong with what a command did."""
+        """Return what went wrong with a command."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         environment |= {
             "PATH": f"{self._place / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -231,7 +231,7 @@ class Installed:
 
 
 def run(*command: str) -> None:
-    """A step that does not fail, or the run is over and its output is shown.
+    """Run a step that must not fail; if it fails, the run is over and its output is shown.
 
     Raises:
         RuntimeError: it failed.
@@ -242,9 +242,9 @@ def run(*command: str) -> None:
 
 
 def built(folder: Path) -> Path:
-    """The wheel of the sources as they are now, built in a folder.
+    """Build the wheel of the current sources in a folder, and return it.
 
-    What is built beside the sources has all that was built there before.
+    A build beside the sources would include everything that was built there before.
     """
     sources = folder / "sources"
     sources.mkdir()
@@ -264,7 +264,7 @@ def built(folder: Path) -> Path:
 
 
 def packed(folder: Path) -> Path:
-    """The sdist of the sources as they are now, unpacked in a folder; its version names a commit, as with TAG."""
+    """Return the unpacked sdist of the current sources; its version names a commit, as with TAG."""
     sources = folder / "sources"
     left = shutil.ignore_patterns(
         ".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "*.egg-info", "build", "dist"
@@ -280,7 +280,7 @@ def packed(folder: Path) -> Path:
 
 
 def faults(wheel: Path, extra: str, folder: Path) -> Iterator[str]:
-    """All that is wrong with the commands of an extra."""
+    """Return everything that is wrong with the commands of an extra."""
     installed = Installed(folder)
     lock = str(ROOT / "requirements.lock")
     installed.install("--constraint", lock, f"{wheel}[{extra}]" if extra else str(wheel))
@@ -292,7 +292,7 @@ def faults(wheel: Path, extra: str, folder: Path) -> Iterator[str]:
 
 
 def asked(wheel: Path, extra: str) -> tuple[str, list[str]]:
-    """A line for an extra, and all that is wrong with it."""
+    """Return a line for an extra, and everything that is wrong with it."""
     folder = wheel.parent / (extra or "none")
     folder.mkdir()
     began_s = time.monotonic()
@@ -307,7 +307,7 @@ def asked(wheel: Path, extra: str) -> tuple[str, list[str]]:
 
 
 def main(extras: Sequence[str]) -> int:
-    """A line for each extra, two of which are asked at once. The status is 1 if something is wrong with one."""
+    """Print a line for each extra; two are tested at once. The status is 1 if something is wrong with one."""
     status = 0
     with tempfile.TemporaryDirectory(prefix="mqproto-wheel-") as name, ThreadPoolExecutor(2) as pool:
         # The largest is the last: it is begun first.

@@ -1,7 +1,7 @@
-"""A lane, a local queue, an outgoing queue and a sequence, each with a disk and nothing else of a queue manager.
+"""A lane, a local queue, an outgoing queue and a sequence, each with a disk but without a queue manager.
 
-Each can be driven step by step, and restarted from what was committed. What a queue wants written is committed as a
-queue manager would: what is urgent at once, the rest with it.
+Each can be driven step by step, and restarted from what was committed. Writes of a queue are committed as a queue
+manager would do it: urgent ones at once, and the others with them.
 """
 
 from __future__ import annotations
@@ -54,63 +54,63 @@ Pages: TypeAlias = list[tuple[ReadPage, list[tuple[int, bytes, bool]]]]
 
 
 def no_deadline(position: int, packet: bytes) -> None:
-    """Any time will do."""
+    """Accept any time."""
 
 
 def a_packet(body: int | str, **changes: Any) -> bytes:
-    """A message that can be told by its body; the changes are arguments of `user_message`."""
+    """Return a message that can be recognized by its body; the changes are arguments of `user_message`."""
     return encode_packet(a_user_message(body=str(body).encode(), **changes))
 
 
 def message_in(packet: bytes) -> UserMessage:
-    """The message that a packet is."""
+    """Return the message that a packet is."""
     message = decode_packet(packet)
     assert isinstance(message, UserMessage)
     return message
 
 
 def body_of(packet: bytes) -> str:
-    """By what a packet of `a_packet` can be told."""
+    """Return the body by which a packet of `a_packet` can be recognized."""
     return message_in(packet).properties.message_body.decode()
 
 
 def header_of(packet: bytes) -> TransactionHeader:
-    """The TransactionHeader of a packet that must have one."""
+    """Return the TransactionHeader of a packet that must have one."""
     header = message_in(packet).transaction
     assert header is not None
     return header
 
 
 def key_of(packet: bytes) -> tuple[TxSequenceId, int]:
-    """What tells a transactional message from all others of its sender: the identifier of its sequence, its number."""
+    """Return what distinguishes a transactional message from all others of its sender: its sequence and its number."""
     header = header_of(packet)
     return header.tx_sequence_id, header.tx_sequence_number
 
 
 class Alone:
-    """A disk, a clock, timers, and what is to be written."""
+    """A disk, a clock, timers, and pending writes."""
 
     def __init__(self, settings: Settings = SMALL) -> None:
         self.settings = settings
         self.store = Disk()
         self.used: dict[int, int] = {}
-        """By queue, the last position that a message had; a store may tell of it though that message has left."""
+        """By queue, the last position that a message had. A store may know it although that message has left."""
         self.now = NOW
         self.forget()
 
     def forget(self) -> None:
-        """The process ends: what was not committed is gone."""
+        """Let the process end: uncommitted data is gone."""
         self.timers = Timers()
         self.writes = PendingWrites(self.timers)
         self.departures: list[Departure] = []
 
     def stored(self, number: int) -> StoredQueue | None:
-        """What the store knows of a queue."""
+        """Return what the store knows about a queue."""
         found = next((found for found in self.store.load().queues if found.queue == number), None)
         return found and found._replace(last_used=max(found.last, self.used.get(number, 0)))
 
     def commit(self) -> Writes | None:
-        """What is urgent goes to disk, and takes along the rest."""
+        """Write urgent data to disk, and the other data with it."""
         writes = self.writes.take(self.now)
         if writes is not None:
             self.departures += writes.departures
@@ -121,17 +121,17 @@ class Alone:
         return writes
 
     def commit_all(self) -> None:
-        """What could have waited goes to disk as well."""
+        """Write everything to disk, including data that could have waited."""
         self.writes.force()
         self.commit()
 
     def pass_ms(self, milliseconds: int) -> None:
-        """Time passes."""
+        """Let time pass."""
         uptime_ms = self.now.uptime_ms + milliseconds
         self.now = Moment(uptime_ms, NOW.utc_s + (uptime_ms - NOW.uptime_ms) // 1_000)
 
     def pass_s(self, seconds: int) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.pass_ms(1_000 * seconds)
 
 
@@ -143,16 +143,16 @@ class Filed(Alone):
         self.restart()
 
     def restart(self) -> None:
-        """The process begins, or begins again."""
+        """Start the process, for the first time or again."""
         self.forget()
         self.lane = Lane(QUEUE, QueueKind.LOCAL, "q", self.settings, self.stored(QUEUE), priority=5)
 
     def join(self, packet: bytes, *, recoverable: bool) -> None:
-        """A message joins."""
+        """Let a message join."""
         self.lane.join(joining(packet, 1, recoverable), self.writes)
 
     def leave_all(self) -> list[bytes]:
-        """What can be had of the lane, in order."""
+        """Let all available messages leave the lane, in order."""
         packets: list[bytes] = []
         while True:
             while self.lane.window:
@@ -173,7 +173,7 @@ class Hosted(Alone):
         self.restart()
 
     def restart(self) -> None:
-        """The process begins, or begins again."""
+        """Start the process, for the first time or again."""
         self.forget()
         known = self.store.load().queues
         desk = Desk(guid_of("b"), self.settings, self.timers, self.writes, endings=self.endings)
@@ -184,7 +184,7 @@ class Hosted(Alone):
         self.commit_all()
 
     def insert(self, body: int | str, *, priority: int = 0, recoverable: bool = True, **changes: Any) -> int:
-        """A message reaches the queue; its key."""
+        """Let a message reach the queue; return its key."""
         packet = a_packet(body, priority=priority, recoverable=recoverable, **changes)
         message = joining(packet, 5, recoverable, expires_s=receive_deadline_s(packet))
         self.queue.insert(message, priority=priority)
@@ -193,11 +193,11 @@ class Hosted(Alone):
         return lane.key(lane.last_position)
 
     def ask(self, consumer: int, limit: int = 1_000, *, transactional: bool = False) -> None:
-        """A consumer asks for messages."""
+        """Let a consumer ask for messages."""
         self.queue.consumers.ask(Consumer(consumer, limit, transactional))
 
     def hand_out(self) -> dict[int, list[str]]:
-        """What each consumer is given of what is in memory: the bodies."""
+        """Give each consumer its messages from memory; return their bodies."""
         given_out: dict[int, list[str]] = {}
         self.delivery_counts: dict[str, int] = {}
         for consumer, received in self.queue.hand_out(self.now):
@@ -207,39 +207,39 @@ class Hosted(Alone):
         return given_out
 
     def settle(self, consumer: int) -> None:
-        """A consumer commits."""
+        """Let a consumer commit."""
         self.queue.settle(consumer, self.now)
         self.commit_all()
 
     def reject(self, consumer: int) -> None:
-        """A consumer rejects for good."""
+        """Let a consumer reject messages for good."""
         self.queue.reject(consumer)
         self.commit_all()
 
     def let_go(self) -> None:
-        """What is in memory and purged or over leaves."""
+        """Let messages in memory leave that are purged or over."""
         self.queue.let_go(self.now)
         self.commit_all()
 
     def let_go_on_disk(self) -> None:
-        """What is on disk alone and over leaves."""
+        """Let messages leave that are only on disk and over."""
         for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
             [lane] = [lane for lane in self.queue.lanes if lane.queue == key >> 40]
             self.queue.let_go_on_disk(lane, key - lane.key(0), packet, self.now)
         self.commit_all()
 
     def wanted(self) -> Pages:
-        """The pages that the queue asks for, with what the store says now."""
+        """Return the pages that the queue asks for, with what the store says now."""
         return [(page, self.store.read(page)) for page in self.queue.pages()]
 
     def loaded(self, pages: Pages) -> None:
-        """Pages arrive."""
+        """Let pages arrive."""
         windows = {lane.queue: lane.window for lane in self.queue.lanes}
         for page, rows in pages:
             windows[page.queue].loaded(rows, self.queue.deadline_s)
 
     def turn(self) -> list[str]:
-        """All that a queue manager does for a queue that was stirred; the bodies that are handed out."""
+        """Do everything that a queue manager does for a changed queue; return the bodies that are handed out."""
         bodies: list[str] = []
         while True:
             if self.queue.purging:
@@ -251,7 +251,7 @@ class Hosted(Alone):
             self.loaded(pages)
 
     def receive(self) -> list[str]:
-        """The bodies of all messages that can be received, in order."""
+        """Return the bodies of all messages that can be received, in order."""
         bodies: list[str] = []
         while True:
             self.ask(99)
@@ -262,42 +262,42 @@ class Hosted(Alone):
             bodies += found
 
     def ended(self) -> list[tuple[str, MessageClass]]:
-        """The endings so far: body and class."""
+        """Return the endings so far: body and class."""
         return [(body_of(ending.packet), MessageClass(ending.message_class)) for ending in self.endings]
 
 
 class Carrier(Alone):
-    """One queue on its way out that is no sequence."""
+    """One outgoing queue that is not a sequence."""
 
     def __init__(self, settings: Settings = SMALL) -> None:
         super().__init__(settings)
         self.restart()
 
     def restart(self) -> None:
-        """The process begins, or begins again."""
+        """Start the process, for the first time or again."""
         self.forget()
         self.queue = OutgoingQueue(QUEUE, "b", self.settings, self.stored(QUEUE), priority=3)
 
     def put(self, body: int | str, *, recoverable: bool = True, **changes: Any) -> int:
-        """A message joins; its position."""
+        """Let a message join; return its position."""
         packet = a_packet(body, recoverable=recoverable, **changes)
         self.queue.join(joining(packet, 5, recoverable, expires_s=reach_deadline_s(packet)), self.writes)
         self.commit()
         return self.queue.last_position
 
     def take(self) -> InFlight | Ending:
-        """The next message leaves for the neighbour, or is over."""
+        """Let the next message leave for the neighbour, or end because it is over."""
         entries, over = self.take_run(1, 1)
         return entries[0] if entries else over[0]
 
     def take_run(self, limit: int, limit_bytes: int) -> tuple[list[InFlight], list[Ending]]:
-        """The next messages leave for the neighbour, as many as fit, or are over."""
+        """Let the next messages leave for the neighbour, as many as fit, or end because they are over."""
         taken = self.queue.take(limit, limit_bytes, self.now, self.writes)
         self.commit()
         return taken
 
     def take_all(self) -> list[InFlight]:
-        """All that can be sent, read from disk where it must be."""
+        """Take everything that can be sent, read from disk if necessary."""
         entries: list[InFlight] = []
         while True:
             while self.queue.has_next:
@@ -308,16 +308,16 @@ class Carrier(Alone):
             self.loaded(pages)
 
     def wanted(self) -> Pages:
-        """The pages that the queue asks for, with what the store says now."""
+        """Return the pages that the queue asks for, with what the store says now."""
         return [(page, self.store.read(page)) for page in self.queue.pages()]
 
     def loaded(self, pages: Pages) -> None:
-        """Pages arrive."""
+        """Let pages arrive."""
         for page, rows in pages:
             self.queue.loaded(page, rows)
 
     def expire(self) -> list[str]:
-        """What is over in memory and on disk leaves, as at the expiration timer: the bodies."""
+        """Let messages that are over leave memory and disk, as the expiration timer does; return their bodies."""
         endings = self.queue.expired(self.now, self.writes)
         self.commit_all()
         low = message_key(QUEUE, 0)
@@ -342,7 +342,7 @@ class Sender(Alone):
         self.commit()
 
     def restart(self) -> None:
-        """The process begins again."""
+        """Start the process again."""
         self.forget()
         state, stored = self.store.load(), self.stored(QUEUE)
         assert stored is not None
@@ -356,14 +356,14 @@ class Sender(Alone):
         self.commit()
 
     def commit(self) -> Writes | None:
-        """What is urgent goes to disk, and pages that are wanted come from there."""
+        """Write urgent data to disk, and read the wanted pages from there."""
         writes = super().commit()
         for page in list(self.sequence.pages()):
             self.sequence.loaded(page, self.store.read(page))
         return writes
 
     def put(self, *, final_ack: bool = False, **changes: Any) -> tuple[TxSequenceId, int]:
-        """An application sends a message; its identifier and number."""
+        """Let an application send a message; return its identifier and number."""
         sequence = self.sequence
         identifier, number, previous = sequence.number_next()
         header = TransactionHeader(
@@ -378,17 +378,17 @@ class Sender(Alone):
         return identifier, number
 
     def put_some(self, count: int, **changes: Any) -> None:
-        """An application sends so many."""
+        """Let an application send so many messages."""
         for _ in range(count):
             self.put(**changes)
 
     def take_next(self) -> InFlight | Ending:
-        """The next message leaves for the neighbour, or is over."""
+        """Let the next message leave for the neighbour, or end because it is over."""
         entries, over = self.take_run(1)
         return entries[0] if entries else over[0]
 
     def take_run(self, count: int) -> tuple[list[InFlight], list[Ending]]:
-        """The next messages leave, `count` at most, or are over."""
+        """Let the next messages leave, `count` at most, or end because they are over."""
         assert self.sequence.has_next
         taken = self.sequence.take(count, 10**6, self.now, self.writes)
         self.commit()
@@ -396,7 +396,7 @@ class Sender(Alone):
         return taken
 
     def take(self, count: int = 1) -> list[InFlight]:
-        """Messages leave for the neighbour, none of which is over."""
+        """Let messages leave for the neighbour, none of which is over."""
         entries = []
         for _ in range(count):
             taken = self.take_next()
@@ -405,7 +405,7 @@ class Sender(Alone):
         return entries
 
     def take_numbers(self) -> list[int]:
-        """Send whatever may be sent now; the numbers on the wire."""
+        """Send everything that may be sent now; return the numbers on the wire."""
         numbers = []
         while self.sequence.has_next:
             taken = self.take_next()
@@ -414,23 +414,23 @@ class Sender(Alone):
         return numbers
 
     def order_ack(self, number: int) -> bool:
-        """An OrderAck comes; whether it says anything new."""
+        """Let an OrderAck come; return whether it says anything new."""
         news = self.sequence.order_ack(number, self.now, self.writes)
         self.commit()
         return news
 
     def withdraw(self, number: int, *, decided: bool = False) -> None:
-        """A message leaves before its OrderAck."""
+        """Let a message leave before its OrderAck."""
         self.sequence.withdraw(number, self.writes, decided=decided)
         self.commit_all()
 
     def time_out(self) -> None:
-        """No OrderAck came in time."""
+        """Let the time for an OrderAck run out."""
         self.sequence.resends.ack_wait_expired(self.now)
         self.commit()
 
     def expire(self) -> list[tuple[TxSequenceId, int]]:
-        """What is over in memory and on disk leaves, as at the expiration timer: identifiers and numbers."""
+        """Let messages that are over leave, as the expiration timer does; return their identifiers and numbers."""
         endings = self.sequence.expired(self.now, self.writes)
         self.writes.force()
         super().commit()  # The store answers before pages bring anything new into memory.
@@ -442,6 +442,6 @@ class Sender(Alone):
         return [key_of(ending.packet) for ending in endings]
 
     def kept_on_disk(self) -> list[int]:
-        """The positions of the sequence's messages on disk."""
+        """Return the positions of the sequence's messages on disk."""
         low, high = message_key(QUEUE, 0), message_key(QUEUE + 1, 0)
         return sorted(key - low for key in self.store.messages if low <= key < high)

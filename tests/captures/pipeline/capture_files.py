@@ -1,7 +1,7 @@
-"""Captures of every form, valid and not, for tests of those who read them in parts.
+"""Captures of every form, valid and not, for tests of code that reads captures in parts.
 
-Each frame and block is made from one number, which is all that hypothesis draws of it: so examples are made fast, and
-one that fails shrinks to the few pieces that it takes.
+Each frame and block is made from one number, and hypothesis draws only that number. So examples are made fast, and a
+failing one shrinks to the few pieces that it needs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 def made(make: Callable[[random.Random], T]) -> st.SearchStrategy[T]:
-    """What `make` makes of dice."""
+    """Draw the things that `make` makes from a random number generator."""
     return st.integers(0, 2**32 - 1).map(lambda seed: make(random.Random(seed)))
 
 
 def block(order: str, kind: int, body: bytes) -> bytes:
-    """A block of pcapng."""
+    """Return a block of pcapng."""
     body += bytes(-len(body) % 4)
     length = struct.pack(order + "I", 12 + len(body))
     return struct.pack(order + "I", kind) + length + body + length
@@ -54,7 +54,7 @@ def interface_description(dice: random.Random, order: str) -> bytes:
 
 
 def packet_block(dice: random.Random, order: str, interface_count: int) -> bytes:
-    """A block with a frame: enhanced nearly always, or simple, or obsolete."""
+    """Return a block with a frame: nearly always enhanced, sometimes simple or obsolete."""
     data = content(dice)
     kind = dice.choice([6, 6, 6, 6, 3, 2])
     if kind == 3:
@@ -73,7 +73,7 @@ def packet_block(dice: random.Random, order: str, interface_count: int) -> bytes
 
 
 def content(dice: random.Random) -> bytes:
-    """What a frame holds: a capture, now and then."""
+    """Return the content of a frame; sometimes it is a capture itself."""
     nested = dice.random()
     if nested < 0.1:
         frames = [Frame(1_700_000_000 * 10**9, dice.randbytes(dice.randint(0, 40))) for _ in range(7)]
@@ -86,7 +86,7 @@ def content(dice: random.Random) -> bytes:
 
 
 class _Sections:
-    """Puts blocks behind one another, each as what came before it asks."""
+    """Puts blocks behind one another, each as the blocks before it require."""
 
     def __init__(self, seeds: list[int]) -> None:
         self._parts: list[bytes] = []
@@ -130,7 +130,7 @@ def pcap_frame(dice: random.Random) -> Frame:
 pcapng_files = st.lists(st.integers(0, 2**32 - 1), min_size=4, max_size=25).map(
     lambda seeds: _Sections(seeds).data
 )
-"""Sections in either byte order, interfaces described where they like, and blocks that hold no frame."""
+"""Sections in either byte order, with interfaces described anywhere, and blocks without a frame."""
 pcap_files = st.builds(
     pcap_of,
     st.lists(made(pcap_frame), max_size=25),
@@ -142,7 +142,7 @@ files = pcap_files | pcapng_files
 
 @st.composite
 def damaged(draw: st.DrawFn, some: st.SearchStrategy[bytes]) -> bytes:
-    """Captures that were cut off, or some bytes of which were changed."""
+    """Draw captures that were cut off, or in which some bytes were changed."""
     data = bytearray(draw(some))
     if draw(st.booleans()):
         del data[draw(st.integers(min(24, len(data)), len(data))) :]
@@ -157,7 +157,7 @@ def packed(data: bytes, packing: str) -> bytes:
 
 
 def read_whole(data: bytes, where: str) -> tuple[list[Frame], CaptureError | None]:
-    """All frames as one reader finds them, and the damage that ends them."""
+    """Return all frames as one reader finds them, and the damage that ends them."""
     found = []
     try:
         for frame in read_frames(io.BytesIO(data), where):

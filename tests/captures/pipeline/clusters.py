@@ -1,4 +1,4 @@
-"""A cluster on this machine, and jobs on it as processes of their own."""
+"""A cluster on this machine, and jobs that run on it as separate processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conformance import ROOT
 JOB_TIMEOUT_S = 600
 SPARK_HOME = Path(_find_spark_home())
 TWO_EXECUTORS = "local-cluster[2,1,2048]"
-"""A master in the driver, and two executors of one core as processes of their own: to us as any other cluster."""
+"""A master in the driver, and two executors of one core as separate processes: for us it is like any other cluster."""
 SETTINGS: Final = {
     # Nothing is done before both executors are there, however long their Java takes, and then both have a part of it.
     "spark.cores.max": "2",
@@ -34,7 +34,7 @@ SETTINGS: Final = {
 
 
 def home_of_our_own(folder: Path) -> Path:
-    """A home for Spark that leads to the installed one: local-cluster writes beside its own programs."""
+    """Make a home for Spark with links to the installed one, because local-cluster writes beside its own programs."""
     folder.mkdir()
     for part in SPARK_HOME.iterdir():
         if part.name != "work":
@@ -46,7 +46,7 @@ def home_of_our_own(folder: Path) -> Path:
 
 
 def run(command: Sequence[str], environ: dict[str, str], folder: Path) -> str:
-    """What a command that succeeds prints. It makes no archive of classes: nobody would use it again."""
+    """Return the output of a command that succeeds. It makes no archive of classes: nobody would use it again."""
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command,

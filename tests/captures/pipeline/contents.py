@@ -1,4 +1,4 @@
-"""What tables hold, to compare them by."""
+"""The contents of tables, in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from mqproto.captures.pipeline.tables.tables import Tables
 
 
 def rows_of(tables: Tables) -> dict[str, list[str]]:
-    """All rows of all tables, in an order of their own."""
+    """Return all rows of all tables, in a fixed order."""
     return {name: sorted(map(repr, tables.read(name).to_pylist())) for name in tables.names}

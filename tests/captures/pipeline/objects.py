@@ -1,4 +1,4 @@
-"""An S3 server of our own, moto's, which writes down what it was asked."""
+"""An S3 server for tests, moto's, which records all requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUCKET = "captures"
 
 
 class Asked(NamedTuple):
-    """One request. first, last: the bytes that it asked for; None for all."""
+    """One request. first, last: the range of bytes requested; None for the whole object."""
 
     method: str
     path: str
@@ -23,10 +23,10 @@ class Asked(NamedTuple):
 
 
 class ObjectStore:
-    """Listens on a port from its beginning, and answers from the first `put` on.
+    """Listens on a port from the beginning, and answers from the first `put` on.
 
     Attributes:
-        asked: all requests, in their order.
+        asked: all requests, in order.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ObjectStore:
 
     @property
     def environment(self) -> dict[str, str]:
-        """By which tools find it."""
+        """The environment variables by which tools find the server."""
         return {
             "AWS_ENDPOINT_URL": f"http://{self.address}",
             "AWS_ACCESS_KEY_ID": "somebody",
@@ -55,7 +55,7 @@ class ObjectStore:
         }
 
     def put(self, name: str, content: bytes) -> str:
-        """Store an object; its URI."""
+        """Store an object; return its URI."""
         if self._server is None:
             self._start()
         with self._system.open_output_stream(f"{BUCKET}/{name}") as stream:

@@ -1,4 +1,4 @@
-"""What Linux says of processes that tests have started: which are still there, and where they listen."""
+"""Processes that tests have started, as Linux reports them: which of them still run, and where they listen."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ GONE_TIMEOUT_S = 60
 
 
 def marked_environment() -> dict[str, str]:
-    """Our environment with a mark of its own, which all that is started with it hands on."""
+    """Return our environment with a unique mark, which every process started with it passes on."""
     return {**os.environ, MARK: secrets.token_hex(8)}
 
 
 def still_there(environ: dict[str, str]) -> list[str]:
-    """The command lines of all processes with the mark of this environment."""
+    """Return the command lines of all processes with the mark of this environment."""
     return list(_marked(environ).values())
 
 
 def running(program: str, environ: dict[str, str]) -> list[int]:
-    """The processes with the mark of this environment whose command line has such a word in it."""
+    """Return the processes with the mark of this environment whose command line contains such a word."""
     return [process for process, line in _marked(environ).items() if program in line]
 
 
@@ -42,7 +42,7 @@ def _marked(environ: dict[str, str]) -> dict[int, str]:
 
 
 def wait_until_gone(environ: dict[str, str]) -> None:
-    """Return when no process has the mark any more; workers need a moment to find that their Java is gone."""
+    """Wait until no process has the mark any more; workers need a moment to notice that their Java is gone."""
     deadline = time.monotonic() + GONE_TIMEOUT_S
     while left := still_there(environ):
         assert time.monotonic() < deadline, left
@@ -50,7 +50,7 @@ def wait_until_gone(environ: dict[str, str]) -> None:
 
 
 def listening(pid: int) -> set[str]:
-    """The addresses on which a process takes TCP connections, in hexadecimal as Linux writes them."""
+    """Return the addresses on which a process accepts TCP connections, in hexadecimal as Linux writes them."""
     sockets, found = set(), set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):

@@ -19,7 +19,7 @@ HOUR_NS = 3_600 * 10**9
 
 
 def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
-    """A sample as a file of another system, of the same time."""
+    """Write a sample as a file of another system, of the same time."""
     path = folder / f"{name}-elsewhere.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in FRAMES[name]:
@@ -28,7 +28,7 @@ def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
 
 
 def in_one_laboratory(name: str) -> list[Frame]:
-    """A sample as if all were runs in one laboratory: the same queue managers in the same hour, with other messages."""
+    """Return a sample as if all samples were runs in one laboratory: the same queue managers, other messages."""
     return [
         frame._replace(
             data=re.sub(rb"[0-9]+_([a-z]+)\.*", lambda own: own[1].ljust(len(own[0]), b"."), frame.data),
@@ -39,7 +39,7 @@ def in_one_laboratory(name: str) -> list[Frame]:
 
 
 def another_run(name: str, folder: Path) -> Path:
-    """The same as a file."""
+    """Write the same as a file."""
     path = folder / f"{name}.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in in_one_laboratory(name):
@@ -48,7 +48,7 @@ def another_run(name: str, folder: Path) -> Path:
 
 
 def renamed(frame: Frame, system: int = 1) -> Frame:
-    """With other queue managers at other addresses: their GUIDs spell names of capitals, for each system others."""
+    """Rename queue managers and their addresses; the new GUIDs spell names of capitals, other ones for each system."""
     capitals = bytes((place + system - 1) % 26 + ord("A") for place in range(26))
     names = bytes.maketrans(bytes(range(ord("a"), ord("z") + 1)), capitals)
     data = re.sub(rb"[a-z]+(?=\.{3,})|(?<=[0-9]_)[a-z]+", lambda found: found[0].translate(names), frame.data)

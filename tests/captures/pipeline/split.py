@@ -1,4 +1,4 @@
-"""Captures cut into ranges and put together again, beside what one reader of the whole capture sees."""
+"""Captures cut into ranges and put together again, beside the result of one reader of the whole capture."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from mqproto.captures.pipeline.source.segments import Segments
 from mqproto.captures.translation import Translations
 
 BETWEEN = b"\xee\xee\xee"
-"""What lies between two payloads in the file."""
+"""The bytes between two payloads in the file."""
 
 
 def numbered(frames: Iterable[Frame]) -> list[Frame]:
-    """Frames as a file gives them."""
+    """Number frames as a file would."""
     return [frame._replace(number=number, offset=100 * number) for number, frame in enumerate(frames, 1)]
 
 
 def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> list[SegmentPart]:
-    """The segments of a capture that is cut before these frames.
+    """Return the segments of a capture that is cut before these frames.
 
     Args:
-        odd: the numbers of frames whose payload does not lie in one piece in the file.
+        odd: the numbers of frames whose payload is not in one piece in the file.
     """
     reader, taps = IpReader(), Taps()
     taps.look(iter(frames))
@@ -63,7 +63,7 @@ def _range(frames: Sequence[Frame], reader: IpReader, scattered: frozenset[int])
 def segments_of(
     rows: Sequence[tuple[Frame, Segment]], scattered: frozenset[int] = frozenset()
 ) -> SegmentPart:
-    """Segments as columns, and the file that their payloads lie in."""
+    """Return segments as columns, and the file with their payloads."""
     data = bytearray(BETWEEN)
     ends: dict[Endpoint, int] = {}
     odd_payloads: dict[int, bytes] = {}
@@ -124,14 +124,14 @@ def segments_of(
 
 @dataclass
 class Result:
-    """What the pipeline makes of a capture: packets, each as `told`, in order; and streams."""
+    """The result of the pipeline for a capture: packets, each as `told`, in order; and streams."""
 
     packets: list[dict[str, Any]] = field(default_factory=list)
     closed: list[StreamCount] = field(default_factory=list)
 
 
 def read_in_parts(parts: Iterable[SegmentPart]) -> Result:
-    """All parts read one behind the other."""
+    """Read all parts one after the other."""
     flows = Flows()
     found = [*map(flows.read, parts), flows.decide(), flows.finish()]
     result = Result(closed=flows.closed)
@@ -181,13 +181,13 @@ NAMES = (
 
 
 def told(packet: SeenPacket) -> dict[str, Any]:
-    """All that a capture says of a packet."""
+    """Return everything that a capture says about a packet."""
     values = {name: getattr(packet, name) for name in NAMES}
     return values | {"fault": None if packet.framed else str(packet.fault)}
 
 
 def whole(frames: Iterable[Frame]) -> tuple[list[dict[str, Any]], PacketReader]:
-    """What one reader of the whole capture sees, the Pings left out."""
+    """Return the result of one reader of the whole capture, without Pings."""
     reader = PacketReader(frames)
     packets = [packet for packet in reader if not packet.is_ping]
     number = 0
@@ -204,7 +204,7 @@ TOTAL_NAMES = (
 
 
 def assert_same(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> Result:
-    """The parts of a capture, read one behind the other, say what one reader of the whole capture says."""
+    """Check that the parts of a capture, read one after the other, give the result of one reader."""
     result = read_in_parts(ranges(frames, cuts, odd))
     packets, reader = whole(frames)
     totals = reader.totals

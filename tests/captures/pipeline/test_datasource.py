@@ -1,4 +1,4 @@
-"""The format `mqproto`: what a query sees is what the captures say, in whoever's session, wherever they lie."""
+"""The format `mqproto`: a query sees what the captures say, in any session, wherever they are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAMPLES = ROOT / "captures" / "samples"
 
 
 def segment_rows(path: Path) -> list[tuple[object, ...]]:
-    """What the reader of single frames says, up to damage."""
+    """Return the results of the reader of single frames, up to damage."""
     ip = IpReader()
     rows: list[tuple[object, ...]] = []
     with suppress(CaptureError):
@@ -63,7 +63,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
 
 
 def only(names: str) -> StructType:
-    """Some columns of segments, with commas between them."""
+    """Return some columns of segments, separated by commas."""
     there = from_arrow_schema(SEGMENTS)
     return StructType([there[name] for name in names.split(", ")])
 
@@ -140,7 +140,7 @@ def test_files_are_rows_whether_they_can_be_read_or_not(tmp_path: Path) -> None:
 
 
 def capture(path: Path, count: int) -> Path:
-    """One with so many segments."""
+    """Write a capture with so many segments."""
     with path.open("wb") as file, PcapngWriter(file) as writer:
         for number in range(count):
             writer.write(Frame(number, frame_of(b"some")))
@@ -189,7 +189,7 @@ def test_a_stream_says_the_same_of_the_same_offsets_and_no_more_files_at_a_time_
 
 
 def pack(path: Path) -> None:
-    """As gzip does."""
+    """Pack a file as gzip does."""
     with gzip.open(f"{path}.gz", "wb") as packed:
         packed.write(path.read_bytes())
     path.unlink()

@@ -1,4 +1,4 @@
-"""The same job in one process and on a cluster: the same tables, and our code from what was shipped."""
+"""The same job in one process and on a cluster makes the same tables, and executors use the code that was shipped."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
 RANGE_MIB = 1
 FILLED = {"packets", "relations", "endings", "sessions", "sequences", "gaps", "histories", "hops", "findings"}
-"""Tables that have rows for these samples, whatever the others have."""
+"""Tables that have rows for these samples, whatever the other tables have."""
 
 
 @pytest.mark.long
 def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though_one_is_killed(
     tmp_path: Path, objects: ObjectStore
 ) -> None:
-    """All that they have in common is the S3 server: the driver's folders are not there where the work is done."""
+    """They share only the S3 server: the driver's folders do not exist where the work is done."""
     # A capture for each executor.
     samples = [
         elsewhere(name, tmp_path, system) for system, name in enumerate(("express-pair", "gap-held"), 1)
@@ -74,7 +74,7 @@ def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though
 
 
 def python_without(folder: Path, program: Path) -> Path:
-    """A Python that has a folder's name, and not what is in it."""
+    """A Python that has the name of a folder's package, but not its content."""
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     apart = ["unshare", "--mount", *as_root, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]
     done = subprocess.run([*apart, "true"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A folder of which all is in the tables is known before anything starts."""
+"""If everything in a folder is already in the tables, this is known before anything starts."""
 
 from __future__ import annotations
 

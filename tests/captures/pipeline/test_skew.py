@@ -1,4 +1,4 @@
-"""A sniffer at each host, each with a clock of its own: how far these are apart is known as well as is said."""
+"""A sniffer at each host, each with another clock: the differences between the clocks are as exact as stated."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.captures.truth.saying import written
 
 
 class Skew(NamedTuple):
-    """How a clock goes, from its first frame on, which came at `first_ns`."""
+    """The error of a clock, from its first frame on, which came at `first_ns`."""
 
     first_ns: int
     offset_ns: int
     drift_ppm: float
 
     def shows(self, time_ns: int) -> int:
-        """What it shows at a time."""
+        """Return the time that the clock shows at a true time."""
         return time_ns + self.offset_ns + round((time_ns - self.first_ns) * self.drift_ppm / 1e6)
 
 
 def at_hosts(frames: Sequence[Frame], seed: int) -> tuple[list[Frame], dict[int, Skew]]:
-    """What sniffers at all hosts see, and how the clock of each goes."""
+    """Return what sniffers at all hosts see, and the error of each clock."""
     chance = random.Random(seed)
     caught: Iterable[Frame] = list(spoil.at_hosts(frames))
     first_ns: dict[int, int] = {}
@@ -48,7 +48,7 @@ def at_hosts(frames: Sequence[Frame], seed: int) -> tuple[list[Frame], dict[int,
 
 
 def wrong_clocks(tables: Tables, frames: Sequence[Frame], skews: dict[int, Skew]) -> list[str]:
-    """Clocks that were further ahead, or behind, than they are said to be, at the beginning or at the end."""
+    """Return the clocks whose true difference, at the beginning or the end, is outside the stated limits."""
     [found] = tables.read("clocks").combine_chunks().to_batches()
     references = dict(
         zip(found["interface"].to_pylist(), found["reference_interface"].to_pylist(), strict=True)

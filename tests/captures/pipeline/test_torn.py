@@ -1,4 +1,4 @@
-"""Readers of the tables while runs commit: what each reads is what one run left."""
+"""Readers of the tables while runs commit: each of them reads what one run left."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STEPS = (
     (DeltaTable, "create"),
     (DeltaTable, "create_write_transaction"),
 )
-"""Everything that a commit does to a file or a table."""
+"""All changes that a commit makes to a file or a table."""
 
 
 @pytest.mark.long
 def test_of_all_reads_beside_a_writer_none_is_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before each step of a commit a reader opens the tables, the readers in turn; it reads them at its next turn.
-
-    So each read has some steps of the writer in its middle. Five commits bring each reader to each step.
+    """Before each step of a commit, one of the readers, in turn, opens the tables; it reads them when its next turn
+    comes. So each read has some steps of the writer in its middle. After five commits each reader has been at each
+    step.
     """
     known = {torn.digest(torn.state(run)): run for run in range(1, COMMITS + 1)}
     turns = itertools.cycle(torn.READERS)
@@ -69,7 +69,7 @@ def test_of_all_reads_beside_a_writer_none_is_torn(tmp_path: Path, monkeypatch: 
 
 
 def test_all_files_that_lie_there_are_no_table(tmp_path: Path) -> None:
-    """That the test above would see a torn read."""
+    """This shows that the test above would see a torn read."""
     known = {torn.digest(torn.state(run)) for run in range(4)}
     torn.write(tmp_path, 3)
     assert {digest in known for reader in torn.READERS.values() for digest in reader(tmp_path)()} == {True}

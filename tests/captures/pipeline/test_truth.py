@@ -1,7 +1,7 @@
-"""Seeded worlds as captures: what the tables say of each message is what the world knows of it, and nobody is accused
-who kept to the protocol.
+"""Seeded worlds as captures: the tables say about each message what the world knows, and accuse nobody who kept to the
+protocol.
 
-`make truth` has 200 worlds; MQPROTO_TRUTH_WORLDS is how many.
+`make truth` has 200 worlds; MQPROTO_TRUTH_WORLDS is their number.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ PLANTED = {
 acknowledges sparsely says an earlier OrderAck once more, as a new one.
 """
 MISCOUNTED = {"wrong-count", "ack-backwards", "ack-beyond-sent", "saved-beyond-sent", "window-exceeded"}
-"""What a capture shows of sessions that do not begin at zero, as in worlds whose counters begin near their ends."""
+"""The findings about sessions that do not begin at zero, as in worlds whose counters begin near their ends."""
 
 
 def epoch_ns(world_ms: int) -> int:
-    """A moment of a world as its captures have it."""
+    """Convert a moment of a world to the time in its captures."""
     return START_UTC_S * SECOND_NS + world_ms * 1_000_000
 
 
 def outcomes_of(truth: dict[str, Any]) -> set[Outcome]:
-    """How a message may be seen to end, by what its world knows."""
+    """Return how a message may be seen to end, according to its world."""
     if truth["arrivals"]:
         return {Outcome.CONFIRMED, Outcome.REACHED, Outcome.REFUSED, Outcome.EXPIRED}
     return set(Outcome) - {Outcome.CONFIRMED}
 
 
 def assert_told(row: dict[str, Any], truth: dict[str, Any], end_ms: int) -> None:
-    """One message: from where to where, by which number, when, and what became of it."""
+    """Check one message: its source and destination, its number, its time, and its outcome."""
     assert row["outcome"] in outcomes_of(truth)
     assert row["complete"]
     assert row["route"][0] == truth["source"]
@@ -81,7 +81,7 @@ def assert_told(row: dict[str, Any], truth: dict[str, Any], end_ms: int) -> None
 
 
 def messages_found(tables: Tables, code: str) -> set[str]:
-    """The messages that findings are about; one that is sent again may be found again."""
+    """Return the messages that findings are about; one that is sent again may be found again."""
     if not tables.paths("findings"):
         return set()
     numbers = {row["number"] for row in tables.read("findings").to_pylist() if row["code"] == code}
@@ -90,7 +90,7 @@ def messages_found(tables: Tables, code: str) -> set[str]:
 
 
 def forgeries(tables: Tables) -> set[str]:
-    """The acknowledgments that are not from where the messages of their sequences went, as far as names tell that."""
+    """Return the acknowledgments that do not come from their messages' destination, as far as names show that."""
     packets = tables.read("packets").filter(pc.field("message").is_valid()).to_pylist()
     towards = {
         (row["source_manager"], row["sequence"]): row["destination_manager"]

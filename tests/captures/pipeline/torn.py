@@ -1,7 +1,7 @@
-"""A writer that commits run after run, and readers who say what they saw.
+"""A writer that commits run after run, and readers that report what they saw.
 
-Each run adds settled rows, takes the place of the open ones, and now and then makes parts one. What tables hold after
-each is known beforehand, so a reader that sees anything else has seen a torn read.
+Each run adds settled rows, replaces the open ones, and sometimes merges parts. The contents of the tables after each
+run are known beforehand, so a reader that sees anything else has seen a torn read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from deltalake import DeltaTable
 from mqproto.captures.pipeline.tables.tables import Tables
 
 SETTLED, OPEN = 40, 25
-"""How many rows each run adds, and how many are replaced by the next."""
+"""How many rows each run adds, and how many the next one replaces."""
 TIDIED_EVERY: Final = 3
 SCHEMA: Final = pa.schema([("number", pa.int64()), ("run", pa.int64()), ("label", pa.string())])
 SCHEMAS: Final = {"histories": SCHEMA, "hops": SCHEMA}
 
 
 class Digest(NamedTuple):
-    """What a table holds: how many rows, how many different, and their numbers and runs added up."""
+    """The content of a table: how many rows, how many different rows, and the sums of their numbers and runs."""
 
     rows: int
     different: int
@@ -35,20 +35,20 @@ class Digest(NamedTuple):
 
 
 def state(run: int) -> pa.Table:
-    """What is in each table after a run."""
+    """Return the content of each table after a run."""
     settled = [(number, number // SETTLED + 1) for number in range(run * SETTLED)]
     opened = [(-number - 1, run) for number in range(OPEN if run else 0)]
     return rows([*settled, *opened])
 
 
 def rows(of: list[tuple[int, int]]) -> pa.Table:
-    """Rows by their numbers and runs."""
+    """Return rows with these numbers and runs."""
     told = [{"number": number, "run": run, "label": f"order {number}"} for number, run in of]
     return pa.Table.from_pylist(told, schema=SCHEMA)
 
 
 def digest(table: pa.Table) -> Digest:
-    """Of a table."""
+    """Return the digest of a table."""
     numbers, runs = table["number"].to_pylist(), table["run"].to_pylist()
     return Digest(len(numbers), len(set(zip(numbers, runs, strict=True))), sum(numbers), sum(runs))
 
@@ -84,13 +84,13 @@ def write(folder: Path, last: int) -> None:
 
 
 Read = Callable[[], list[Digest]]
-"""Looks at tables that were opened before, as often as it is called."""
+"""A function that reads tables which were opened before, each time it is called."""
 Reader = Callable[[Path], Read]
-"""Opens tables, as they are now."""
+"""A function that opens tables, as they are now."""
 
 
 def by_duckdb(folder: Path) -> Read:
-    """Both tables in one query, as one run left them; the digest twice, once of a join."""
+    """Read both tables in one query, as one run left them; the digest comes twice, once from a join."""
     tables = Tables(folder)
     histories, hops = tables.dataset("histories"), tables.dataset("hops")
     query = """
@@ -109,13 +109,13 @@ def by_duckdb(folder: Path) -> Read:
 
 
 def by_pandas(folder: Path) -> Read:
-    """The last version of one table, by somebody who knows nothing of runs."""
+    """Read the last version of one table with a program that knows nothing about runs."""
     table = DeltaTable(folder / "histories")
     return lambda: [digest(pa.Table.from_pandas(table.to_pandas(), preserve_index=False))]
 
 
 def by_polars(folder: Path) -> Read:
-    """The same by polars; and both tables of one run."""
+    """Read the same with polars; and both tables of one run."""
     last, tables = pl.scan_delta(str(folder / "hops")), Tables(folder)
     both = [pl.scan_pyarrow_dataset(tables.dataset(name)) for name in SCHEMAS]
 
@@ -128,7 +128,7 @@ def by_polars(folder: Path) -> Read:
 
 
 def by_files(folder: Path) -> list[Digest]:
-    """All files that lie there, as the README had it once: what nobody should do."""
+    """Read all existing files, as the README once showed: nobody should do that."""
     return [digest(ds.dataset(sorted(map(str, (folder / "histories").glob("*.parquet")))).to_table())]
 
 

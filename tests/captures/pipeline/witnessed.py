@@ -1,7 +1,7 @@
-"""`mqproto analyse` as a program that has witnesses: `witnessed.py FOLDER [--kill] analyse ...`.
+"""`mqproto analyse` as a program with witnesses: `witnessed.py FOLDER [--kill] analyse ...`.
 
-Each task writes into FOLDER which executor carried it out and where that had our code from. With --kill, one executor
-dies when it has just written packets, and before it can say so: that is done again, and what was lost with it.
+Each task writes into FOLDER which executor carried it out, and where that had our code from. With --kill, one executor
+dies when it has just written packets, before it can report them. So that task is repeated, with those lost with it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ KILLED = "killed"
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What a task has seen.
+    """A task's report.
 
-    task: the stage, and what it was about.
+    task: the stage, and the subject of the task.
     executor: its process.
-    code, needs: where it had our code from, and construct.
-    sees: whether the driver's folder of temporary files was there.
+    code, needs: where it had our code and construct from.
+    sees: whether the driver's folder of temporary files existed there.
     """
 
     task: str
@@ -41,17 +41,17 @@ class Witness:
 
 
 def witnesses(folder: Path) -> list[Witness]:
-    """What all tasks have seen."""
+    """Return the reports of all tasks."""
     told = (path.read_text().splitlines() for path in folder.iterdir() if path.name != KILLED)
     return [Witness(task, int(executor), *more) for task, executor, *more in told]
 
 
 def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
-    """What takes the place of SparkEngine."""
+    """Return a class that replaces SparkEngine."""
     killed = Path(folder) / KILLED
 
     class WitnessedEngine(SparkEngine):
-        """Has tasks done as SparkEngine does, and witnessed."""
+        """Carries out tasks like SparkEngine, with witnesses."""
 
         def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
             deadly = kill and stage == KILLED_STAGE

@@ -1,4 +1,4 @@
-"""Captures of anything that TCP and sniffers do, drawn at random: small, and as odd as they come."""
+"""Captures of anything that TCP and sniffers do, drawn at random: small, and as odd as possible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL: Final = encode_packet(
 
 
 def user_message(size_bytes: int, riding: bool = False, filler: bytes = b"\0") -> bytes:
-    """A head, and filler: enough for framing, and malformed beyond it. With `riding`, a SessionHeader follows."""
+    """Return a head and filler: enough for framing, and otherwise malformed. With `riding`, a SessionHeader follows."""
     head = bytes.fromhex("1000 1000 4c494f52" if riding else "1000 0000 4c494f52")
     head += size_bytes.to_bytes(4, "little") + bytes(4)
     return (head + filler * size_bytes)[:size_bytes] + bytes(16 * riding)
@@ -53,10 +53,10 @@ def conversations(
     begun: bool | None = None,
     said: st.SearchStrategy[bytes] = SAID,
 ) -> list[bytes]:
-    """One connection, whole and in order, with its handshake if it is `begun`; if None, with it or without.
+    """Draw one connection, whole and in order, with its handshake if it is `begun`; if None, with it or without.
 
     Args:
-        said: what the sides say.
+        said: the packets of both sides.
     """
     talk = TcpConversation(
         client,
@@ -84,7 +84,7 @@ def conversations(
 
 @st.composite
 def worlds(draw: st.DrawFn) -> list[Frame]:
-    """Frames of a few connections, some of them between the same ends, with what goes wrong on the way."""
+    """Draw the frames of a few connections, some of them between the same ends, with faults on the way."""
     pairs = [(CLIENT, SERVER), (CLIENT, SERVER), (CLIENT, ELSEWHERE), (OTHER, SERVER)]
     talks = [draw(conversations(*draw(st.sampled_from(pairs)))) for _ in range(draw(st.integers(1, 3)))]
     if draw(st.booleans()):
@@ -158,7 +158,7 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
 
 
 def tapped(frames: list[Frame], late: int) -> list[Frame]:
-    """Each direction has an interface of its own, and what servers say is seen this many frames late, or early."""
+    """Give each direction a separate interface; the servers' packets are seen this many frames late, or early."""
     served = [_segment(frame.data).source.host == SERVER.host for frame in frames]
     frames = [frame._replace(interface=PLACES[it]) for frame, it in zip(frames, served, strict=True)]
     order = sorted(range(len(frames)), key=lambda number: number + late * served[number])
@@ -166,17 +166,17 @@ def tapped(frames: list[Frame], late: int) -> list[Frame]:
 
 
 def some_worlds() -> st.SearchStrategy[list[Frame]]:
-    """Those with at least one frame."""
+    """Draw worlds with at least one frame."""
     return worlds().filter(bool)
 
 
 def _other(frame: bytes) -> bytes:
-    """With another byte at the end, and the checksum of that."""
+    """Return a frame with another last byte, and the checksum for it."""
     return spoil.summed(Frame(0, frame[:-1] + b"?")).data
 
 
 def _odd(frame: bytes, kind: str) -> bytes:
-    """A keep-alive of the sender of a frame, or something from far beyond its window."""
+    """Return a keep-alive from the sender of a frame, or a segment from far beyond its window."""
     segment = _segment(frame)
     if kind == "alive":
         return _encoded(segment, segment.sequence_number + len(segment.payload) - 1, ACK, b"\0")

@@ -1,4 +1,4 @@
-"""Rows handed from stage to stage: each comes to its bucket once and in order, whoever moves it."""
+"""Rows handed from stage to stage: each comes to its bucket once and in order, whichever engine moves it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Putting:
 
 
 def put(task: Putting, inbox: Inbox, outbox: Outbox, count: Count) -> int:
-    """A stage that puts what its tasks have."""
+    """A stage that puts the rows of its tasks."""
     for exchange, bucket, values in task.puts:
         outbox.put(exchange, bucket, pa.record_batch({"value": pa.array(values, pa.int64())}))
     count(len(task.puts), 0)
@@ -46,19 +46,20 @@ def put(task: Putting, inbox: Inbox, outbox: Outbox, count: Count) -> int:
 
 
 def take(task: Sequence[str], inbox: Inbox, outbox: Outbox, count: Count) -> dict[str, list[list[int]]]:
-    """A stage whose tasks say what they have taken from some exchanges."""
+    """A stage whose tasks return the rows that they have taken from some exchanges."""
     return {name: [batch["value"].to_pylist() for batch in inbox.take(name)] for name in task}
 
 
 def fail(task: Putting, inbox: Inbox, outbox: Outbox, count: Count) -> None:
-    """A stage of which one task fails."""
+    """A stage in which one task fails."""
     if len(task.puts) == 1:
         raise ValueError("no such packet")
 
 
 class Who(NamedTuple):
-    """Which process a task was in, how much its garbage collector passes over, whose memory its batches have, and which
-    task of Spark it was."""
+    """The process that a task ran in, how many objects its garbage collector skips, which memory pool its batches use,
+    and the task of Spark that it was.
+    """
 
     task: int
     process: int
@@ -68,7 +69,7 @@ class Who(NamedTuple):
 
 
 def who(task: int, inbox: Inbox, outbox: Outbox, count: Count) -> Who:
-    """A stage whose tasks say that."""
+    """A stage whose tasks return that."""
     context = TaskContext.get()
     part = None if context is None else context.partitionId()
     return Who(task, os.getpid(), gc.get_freeze_count(), pa.default_memory_pool().backend_name, part)
@@ -77,7 +78,7 @@ def who(task: int, inbox: Inbox, outbox: Outbox, count: Count) -> Who:
 def taken(
     engine: Engine, tasks: Mapping[int, Sequence[Put]], wanted: Sequence[str], buckets: Iterable[int]
 ) -> dict[int, dict[str, list[list[int]]]]:
-    """What comes to each bucket."""
+    """Return the rows that come to each bucket."""
     engine.carry_out("putting", put, {bucket: Putting(puts) for bucket, puts in tasks.items()})
     reads = [name for name in EXCHANGES if name in wanted]
     asked = dict.fromkeys(buckets, tuple(reads))

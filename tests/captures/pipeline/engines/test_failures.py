@@ -1,4 +1,4 @@
-"""What is left of a failure for people: one line."""
+"""Failures as people see them: one line."""
 
 from __future__ import annotations
 

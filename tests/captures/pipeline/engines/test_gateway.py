@@ -1,4 +1,4 @@
-"""The Java's process: what is said when it does not come up, and that it does not outlive us."""
+"""The Java process: the message if it does not start, and that it does not outlive us."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session: what it is started with, how it ends, what it says when it fails."""
+"""A session: its settings, how it ends, and its messages when it fails."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ with spark_session("local[2]", log=Path(log), listener=say, archive=what == "sta
 
 
 def start_job(folder: Path, environ: dict[str, str], what: str) -> subprocess.Popen[str]:
-    """A job that never ends by itself, in a process that has said that it starts Spark.
+    """Start a job that never ends by itself, in a process that has printed that it starts Spark.
 
     Args:
-        what: "start" is to be interrupted at once. The others make no archive of classes: to gather what a Java that is
-            killed will not write takes as long as its start.
+        what: "start" is interrupted at once. The others make no archive of classes: preparing one that a killed Java
+            never writes would take as long as its start.
     """
     (folder / "here").mkdir()
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Archives of classes: made once, only for whom they fit, and never in the way."""
+"""Archives of classes: each is made once, is used only by the Java that it fits, and never causes a failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.captures.pipeline.engines.sharing import KEPT, Sharing, cache_folde
 
 @pytest.fixture
 def spark_home(tmp_path: Path) -> Path:
-    """A Spark, as far as archives go."""
+    """A Spark, as far as archives need one."""
     (tmp_path / "spark" / "jars").mkdir(parents=True)
     return tmp_path / "spark"
 
@@ -30,14 +30,14 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Java:
-    """The package's, which has no archive of its own classes."""
+    """The package's Java, which has no archive of its own classes."""
     folder = tmp_path_factory.mktemp("java")
     return find_java(folder, {"PATH": str(folder)})
 
 
 @pytest.fixture
 def other_java(tmp_path: Path) -> Java:
-    """One that comes with an archive of its own classes; it is not started."""
+    """A Java that comes with an archive of its own classes; it is not started."""
     for file in ("java/bin/java", "java/lib/server/classes.jsa", "java/lib/server/libjvm.so"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
@@ -45,13 +45,13 @@ def other_java(tmp_path: Path) -> Java:
 
 
 def start(java: Java, sharing: Sharing, *options: str) -> None:
-    """Start this Java, and have it end."""
+    """Start this Java, and let it end."""
     command = [str(java.binary), *sharing.options, *options, "-version"]
     subprocess.run(command, check=True, capture_output=True)
 
 
 def ended(sharing: Sharing) -> Path:
-    """What comes of a session whose Java has written its archive."""
+    """Return the result of a session whose Java has written its archive."""
     assert sharing.archive is not None
     sharing.archive.touch()
     return sharing.archive

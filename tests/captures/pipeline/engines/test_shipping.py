@@ -1,4 +1,4 @@
-"""The zip for executors holds all that our code needs, but for what is compiled."""
+"""The zip for executors contains everything that our code needs, except compiled packages."""
 
 from __future__ import annotations
 

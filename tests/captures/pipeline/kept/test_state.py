@@ -1,4 +1,4 @@
-"""What runs keep: it comes back as it was, to every Python and later version, and nobody else's bytes do anything."""
+"""Objects that runs keep: every Python and every later version reads them unchanged, and foreign bytes do nothing."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from mqproto.wire.classes import MessageClass
 
 ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)
 KEPT = Path(__file__).with_name("kept.json")
-"""What runs have kept of two captures, in the middle of them, when growth.FORM was 15 and checkpoint.FORM 10."""
+"""The objects that runs kept in the middle of two captures, when growth.FORM was 15 and checkpoint.FORM was 10."""
 
 
 def things() -> st.SearchStrategy[Any]:
-    """Collections of plain values, of one another, and of things of ours."""
+    """Draw collections of plain values, of one another, and of objects of ours."""
     plain: st.SearchStrategy[Any] = st.one_of(
         st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.binary(max_size=4)
     )
@@ -69,7 +69,7 @@ def things() -> st.SearchStrategy[Any]:
 
 
 def kinds_in(thing: Any) -> Any:
-    """Of what kind a thing is, and all that it holds, as equal ones may be of others."""
+    """Return the types of an object and of everything in it, because equal objects may have different types."""
     own = type(thing), getattr(thing, "maxlen", None), getattr(thing, "default_factory", None)
     if isinstance(thing, dict):
         return own, [(kinds_in(key), kinds_in(value)) for key, value in thing.items()]
@@ -109,7 +109,7 @@ def test_a_member_of_an_enumeration_comes_back_as_itself(kind: type[Enum]) -> No
 
 
 def test_every_python_writes_the_same() -> None:
-    """Where one Python fails here, tables that it wrote cannot be added to by the others, nor theirs by it."""
+    """If one Python fails here, the others cannot add to tables that it wrote, and it cannot add to theirs."""
     kinds = [["list"], ["ending"], ["Counter"], ["endpoint", "host", "port"]]
     entries = [[0, [1], [2], [3]], [1, "open"], [2, "ARP", 2], [3, "10.0.0.1", 49152]]
     assert json.loads(encoded([Ending.OPEN, Counter(ARP=2), ENDS[0]])) == [1, kinds, entries]
@@ -117,7 +117,7 @@ def test_every_python_writes_the_same() -> None:
 
 @contextmanager
 def schema(records: Mapping[str, str], defaults: Mapping[tuple[str, str], Any]) -> Iterator[None]:
-    """The schema of another version, for the block."""
+    """Use the schema of another version in the block."""
     caches = state.records, state._by_kind
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "RECORDS", records)
@@ -153,7 +153,7 @@ def test_a_later_version_reads_what_had_other_fields_and_other_classes() -> None
 
 
 class Elsewhere(NamedTuple):
-    """What an Endpoint might become."""
+    """A class that an Endpoint might become."""
 
     host: str
     port: int
@@ -171,8 +171,8 @@ def test_what_no_field_is_known_for_is_not_lost_without_a_word() -> None:
 
 
 def test_what_an_earlier_version_kept_is_read() -> None:
-    """If this fails, `DEFAULTS` lacks a field that has come, a record has lost its name, or a new one is not in KEPT:
-    then add one of that to the list at its end.
+    """If this fails, `DEFAULTS` lacks a new field, a record has lost its name, or a new record is not in KEPT. In the
+    last case, add a list with one such record to the end of KEPT.
     """
     kept = json.loads(KEPT.read_text("utf-8"))
     kinds = {kind.__name__: kind for kind in (Growth, OpenPair, Past, SequenceStage, SessionStage, list)}
@@ -187,7 +187,7 @@ def test_what_an_earlier_version_kept_is_read() -> None:
 
 
 class Command:
-    """What runs something when it is unpickled, as a stranger would have it."""
+    """An object that runs a command when it is unpickled, as a stranger might send."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return os.system, ("touch /tmp/should-not-be-there",)

@@ -1,4 +1,4 @@
-"""Segments on their way to the readers of connections: however they are cut, they say what one reader says."""
+"""Segments on their way to the readers of connections: however they are cut, the result is that of one reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_BUCKET = Addresses(0, 0, 0, 0, 1)
 
 
 def on_their_way(parts: Iterable[SegmentPart], apart: bool, part_bytes: int) -> list[SegmentPart]:
-    """The parts that come of ranges."""
+    """Return the parts that ranges produce."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(carrying, "PART_BYTES", part_bytes)
         come = SegmentParts(apart)

@@ -1,4 +1,4 @@
-"""The halves of a TAP in two files: what both show together, whichever came first."""
+"""The halves of a TAP in two files: what both show together, whichever file came first."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.captures.truth.saying import decoded, written
 
 
 def halves_of(name: str, offset_s: int) -> list[list[Frame]]:
-    """A sample as a TAP would have caught it, with two clocks."""
+    """Return a sample as a TAP would have caught it, with two clocks."""
     frames = spoil.skewed(spoil.halved(FRAMES[name]), offset_s * NANOSECONDS, 0, {1})
     return apart(list(frames))
 
 
 def in_files(folder: Path, halves: Sequence[Sequence[Frame]], parts: int = 1) -> list[list[Path]]:
-    """Rotating captures of both halves: the files of each."""
+    """Write rotating captures of both halves; return the files of each."""
     folder.mkdir()
     paths = []
     for way, frames in zip(("east", "west"), halves, strict=True):
@@ -44,7 +44,7 @@ def in_files(folder: Path, halves: Sequence[Sequence[Frame]], parts: int = 1) ->
 
 
 def analysed(folder: Path, *runs: Sequence[Path]) -> Tables:
-    """The tables of some runs."""
+    """Return the tables of some runs."""
     tables = Tables(folder)
     for paths in runs:
         analyse([str(path) for path in paths], tables, LocalEngine(), range_bytes=1 << 12)
@@ -76,7 +76,7 @@ def test_two_files_say_what_decode_says_of_them(name: str, offset_s: int, tmp_pa
 
 
 def outcomes(tables: Tables) -> dict[str, str]:
-    """By the message, how it ended."""
+    """Return each message's outcome."""
     return {row["message"]: row["outcome"] for row in tables.read("histories").to_pylist()}
 
 

@@ -1,4 +1,4 @@
-"""Samples that several tests report of, analysed once."""
+"""Samples that several tests report on, analysed once."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def dead_letters(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 @pytest.fixture(scope="session")
 def gap_held_page(gap_held: Tables) -> str:
-    """The page about these."""
+    """The page about these messages."""
     return page(gather(gap_held))

@@ -1,4 +1,4 @@
-"""Tables to report of: of samples, and made up row by row."""
+"""Tables for tests of reports: those of samples, and others made row by row."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ Rows = Sequence[dict[str, Any]]
 
 
 def sample(name: str, folder: Path) -> Tables:
-    """What the pipeline makes of a sample."""
+    """Return the tables that the pipeline makes from a sample."""
     tables = Tables(folder / name)
     analyse([str(SAMPLES / f"{name}.pcapng")], tables, LocalEngine())
     return tables
 
 
 def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> Tables:
-    """Tables of these rows; what they leave out is null, or by one clock. Each part has `part_rows`."""
+    """Make tables of these rows; missing values are null, or those for a single clock. Each part has `part_rows`."""
     tables = Tables(folder)
     with tables.run() as run:
         parts = [
@@ -71,7 +71,7 @@ def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> 
 
 
 def capture(**columns: Any) -> dict[str, Any]:
-    """A row of captures."""
+    """Return a row of captures."""
     counts = dict.fromkeys(
         (
             "frames",
@@ -89,7 +89,7 @@ def capture(**columns: Any) -> dict[str, Any]:
 
 
 def stream(connection: int, *, client: bool = True, **columns: Any) -> dict[str, Any]:
-    """A row of streams: one direction of a connection to MSMQ's port, of which nothing lacks."""
+    """Return a row of streams: one direction of a connection to MSMQ's port, with nothing missing."""
     ends = [("10.0.0.1", 49152), ("10.0.0.2", 1801)]
     (source, source_port), (destination, destination_port) = ends if client else ends[::-1]
     lacks = ("missing_bytes", "gap_count", "snapped_bytes", "headless_bytes", "cut_count", "cut_bytes")
@@ -111,7 +111,7 @@ def stream(connection: int, *, client: bool = True, **columns: Any) -> dict[str,
 
 
 def history(number: int, **columns: Any) -> dict[str, Any]:
-    """A row of histories: a message that crossed two hops and was confirmed."""
+    """Return a row of histories: a message that crossed two hops and was confirmed."""
     first_ns = BEGIN_NS + number * 1_000
     return {
         "message": f"A-GUID\\{number}",
@@ -143,7 +143,7 @@ def history(number: int, **columns: Any) -> dict[str, Any]:
 
 
 def hop(message: str, position: int, ends: str, first_ns: int, **columns: Any) -> dict[str, Any]:
-    """A row of hops, between queue managers of one letter each."""
+    """Return a row of hops, between queue managers with names of one letter."""
     return {
         "message": message,
         "position": position,
@@ -165,7 +165,7 @@ def hop(message: str, position: int, ends: str, first_ns: int, **columns: Any) -
 
 
 def hops_of(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The two hops of a `history`."""
+    """Return the two hops of a `history`."""
     message, first_ns = row["message"], row["first_ns"]
     return [
         hop(message, 1, "ab", first_ns, acknowledged_ns=first_ns + 1_000_000),

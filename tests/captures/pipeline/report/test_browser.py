@@ -1,4 +1,4 @@
-"""The page in a real browser: its script runs, and answers what happened to a message."""
+"""The page in a real browser: its script runs, and shows what happened to a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not install
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """One for all tests: it takes seconds to start."""
+    """A browser for all tests, because it takes seconds to start."""
     with chromium(tmp_path_factory.mktemp("chromium")) as browser:
         yield browser
 
@@ -117,7 +117,7 @@ CUT = """
 
 
 def rows_of(browser: Chromium, table: str) -> list[str]:
-    """The first cells of the rows of a table that are shown."""
+    """Return the first cells of the visible rows of a table."""
     found = f"[...document.querySelectorAll('{table} tr[data-host]')].filter((row) => !row.hidden)"
     return [str(text) for text in browser.evaluate(f"{found}.map((row) => row.cells[0].innerText)")]
 
@@ -173,7 +173,7 @@ def test_all_of_it_can_be_reached_with_the_keyboard_alone(browser: Chromium, gap
 
 
 def crowded() -> dict[str, Rows]:
-    """Long labels, many hops between few, gaps side by side, and delays from a microsecond to years."""
+    """Return a crowded report: long labels, many hops between few nodes, adjacent gaps, and delays from 1 µs to years."""
     names = [f"{place} headquarters.gateway-{place}.example" for place in "abcde"]
     hops = []
     for number, (one, other) in enumerate(permutations(range(5), 2)):

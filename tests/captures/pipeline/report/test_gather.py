@@ -1,4 +1,4 @@
-"""Facts are what is in the tables: of samples whose truth is known, and of rows made up."""
+"""Facts agree with the tables: those of samples whose truth is known, and of rows made for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: whole, harmless, the same every time, and complete where there is little or nothing to say."""
+"""The page: whole, harmless, always the same, and complete even if there is little or nothing to report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp
 
 
 class Reader(HTMLParser):
-    """What a page consists of."""
+    """Collects the elements of a page."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -70,7 +70,7 @@ def read(text: str) -> Reader:
 
 
 def pictures(text: str) -> list[tuple[str, ElementTree.Element]]:
-    """The texts that stand for pictures, and the pictures."""
+    """Return the texts that stand for pictures, and the pictures."""
     found = map(ElementTree.fromstring, re.findall("<svg.*?</svg>", text, re.DOTALL))
     return [(picture.attrib["aria-label"], picture) for picture in found]
 
@@ -300,7 +300,7 @@ def test_where_there_is_little_to_say_the_page_says_so(
 
 
 def rows_of(text: str, section: str) -> list[str]:
-    """The rows of the last table of a section, heads aside, each as its text."""
+    """Return the rows of the last table of a section, without heads, each as its text."""
     part = text.partition(f'<section id="{section}">')[2].partition("</section>")[0].rpartition("<table")[2]
     return [read(row).text for row in re.findall("<tr(?: data[^>]*)?>.*?</tr>", part)]
 

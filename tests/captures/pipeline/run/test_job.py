@@ -1,4 +1,4 @@
-"""From captures to the table of packets: whatever way they are cut up, it is what one reader finds."""
+"""From captures to the table of packets: however they are cut, the table has what one reader finds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Rows = list[dict[str, Any]]
 
 
 def expected(reader: PacketReader) -> tuple[Rows, Rows]:
-    """The rows of `mqproto decode --json`, and what it finds at the end."""
+    """Return the rows of `mqproto decode --json`, and its findings at the end."""
     analyst = Analyst()
     rows = []
     for sight in sights(reader, analyst):
@@ -60,7 +60,7 @@ def expected(reader: PacketReader) -> tuple[Rows, Rows]:
 
 
 def found(tables: Tables) -> tuple[Rows, Rows]:
-    """The same out of the tables."""
+    """Return the same from the tables."""
     if not tables.paths("packets"):
         return [], []
     relations = by_row(tables, "relations")
@@ -89,7 +89,7 @@ def by_row(tables: Tables, name: str) -> dict[int, dict[str, Any]]:
 
 
 def assert_same(tables: Tables, reader: PacketReader, wanted: tuple[Rows, Rows]) -> None:
-    """The tables say what decode says."""
+    """Check that the tables say what decode says."""
     rows, last = found(tables)
     assert rows == wanted[0]
     assert sorted(map(str, last)) == sorted(map(str, wanted[1]))
@@ -97,7 +97,7 @@ def assert_same(tables: Tables, reader: PacketReader, wanted: tuple[Rows, Rows])
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.pcapng")))
 def test_tables_say_of_each_packet_what_decode_says(name: str, tmp_path: Path) -> None:
-    """Read in six ranges; properties below have it in one, and in very many."""
+    """It is read in six ranges here; the properties below read one range, and very many."""
     path = SAMPLES / f"{name}.pcapng"
     range_bytes = -(-path.stat().st_size // 6)
     reader = PacketReader(read_capture(path))
@@ -149,7 +149,7 @@ def test_a_tap_may_be_told_by_files_behind_the_first(run_by_run: bool) -> None:
 
 
 def tapped(sample: Path) -> list[Frame]:
-    """The frames of a capture, those that servers sent at an interface of their own, whose clock is ahead."""
+    """Return the frames of a capture; those that servers sent have a separate interface, whose clock is ahead."""
     places = [Interface(number, name=name) for number, name in enumerate(("east", "west"))]
     halves = []
     for frame in read_capture(sample):
@@ -175,14 +175,14 @@ def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Pa
 
 
 def first_ns(path: Path) -> int:
-    """The time of a file's first frame, by which the files of a series are read; 0 if it has none."""
+    """Return the time of a file's first frame, by which the files of a series are ordered; 0 if it has none."""
     return next((frame.time_ns for frame in read_capture(path)), 0)
 
 
 def assert_read_as_one(
     frames: Sequence[Frame], cuts: Sequence[int], range_bytes: int, *, run_by_run: bool = False
 ) -> None:
-    """One reader of all files, one behind the other, finds the same. Frames are counted over all of them."""
+    """Check that one reader of all files, one after the other, finds the same. Frames are counted over all of them."""
     with memory_folder() as name:
         folder = Path(name)
         paths = in_files(folder, [frame._replace(number=0, offset=0) for frame in frames], cuts)
@@ -217,13 +217,13 @@ def assert_read_as_one(
 
 
 def all_findings(rows: Rows, last: Rows) -> list[str]:
-    """Those of packets, which are taken from their rows, and those that come out at the end."""
+    """Return all findings: those of packets, taken from their rows, and those that are certain only at the end."""
     return sorted(map(str, [*last, *(finding for row in rows for finding in row.pop("findings"))]))
 
 
 @contextmanager
 def recorded() -> Iterator[list[StreamCount]]:
-    """All streams that a reader counts in the block."""
+    """Record all streams that a reader counts in the block."""
     streams: list[StreamCount] = []
     add_stream = Totals.add_stream
 
@@ -237,14 +237,14 @@ def recorded() -> Iterator[list[StreamCount]]:
 
 
 PART_FRAMES = 40
-"""How many frames have handshakes, packets and acknowledgments; more of them only make more ranges, which take time."""
+"""So many frames have handshakes, packets and acknowledgments; more would only make more ranges, which take time."""
 cuts = st.lists(st.integers(0, 1_000), max_size=3)
 sizes = st.sampled_from([400, 3_000, 64 << 20])
 
 
 @st.composite
 def parts(draw: st.DrawFn) -> list[Frame]:
-    """Some frames of a sample, one after the other: from its first, or from any."""
+    """Draw some consecutive frames of a sample: from its first frame, or from any."""
     frames = FRAMES[draw(st.sampled_from(SHORT))]
     start = draw(st.just(0) | st.integers(0, max(0, len(frames) - PART_FRAMES)))
     return frames[start : start + PART_FRAMES]
@@ -288,7 +288,7 @@ def test_so_is_one_whose_packets_came_in_fragments(
 
 
 def in_fragments(frames: Sequence[Frame]) -> list[Frame]:
-    """Frames, the larger ones as two."""
+    """Return the frames, with each of the larger ones as two fragments."""
     return [
         frame._replace(data=data)
         for frame in frames
@@ -297,7 +297,7 @@ def in_fragments(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def test_what_waited_for_a_fragment_waits_no_more_when_it_has_come() -> None:
-    """Not even for a fragment that comes once more."""
+    """It does not wait even for a repetition of the fragment."""
     *before, sent = FRAMES["express-pair"][:4]
     first, second = (sent._replace(data=data) for data in fragments_of(sent.data))
     assert_read_as_one([*before, first, second, first, *FRAMES["express-pair"][4:]], [], range_bytes=100)
@@ -375,7 +375,7 @@ def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_p
 
 
 class FailingEngine(LocalEngine):
-    """One stage fails, as when an executor's disk is full."""
+    """An engine in which one stage fails, as when an executor's disk is full."""
 
     def __init__(self, stage: str) -> None:
         super().__init__()
@@ -408,7 +408,7 @@ def test_a_run_that_fails_in_any_stage_leaves_the_tables_as_they_were(tmp_path: 
 
 
 class Looking(LocalEngine):
-    """Sees which exchanges have rows when a stage begins."""
+    """An engine that notes which exchanges have rows when a stage begins."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -470,7 +470,7 @@ def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
 
 
 def test_all_samples_are_read_into_one_folder(tmp_path: Path) -> None:
-    """Each has GUIDs, identifiers and times of its own; one shows the traffic of `window` once more."""
+    """Each has separate GUIDs, identifiers and times; one shows the traffic of `window` again."""
     tables = Tables(tmp_path / "out")
     result = analyse([str(SAMPLES)], tables, LocalEngine())
     assert result.refused == []

@@ -1,4 +1,4 @@
-"""A series that grows: what earlier runs have read is not read again, wherever it lies by now."""
+"""A growing series: files that earlier runs have read are not read again, wherever they are by now."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_of_connections_that_have_long_been_silent_nothing_is_kept(
 def test_files_go_on_from_earlier_ones_that_are_gone_and_nobody_looks_for_those(
     is_spoilt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a ring buffer are gone, and repetitions are compared with what they had all the same."""
+    """Files of a ring buffer are gone, but repetitions are still compared with what they contained."""
 
     def fail(file: CaptureFile) -> bool:
         raise AssertionError(file.path)
@@ -137,7 +137,7 @@ def test_a_file_that_was_not_yet_whole_is_read_again_when_it_is(tmp_path: Path) 
 
 
 def pack(path: Path, packing: str) -> Path:
-    """As tcpdump has it done with each file that it has finished."""
+    """Pack a file as tcpdump's command does after finishing it."""
     packed, suffix = (gzip.compress, ".gz") if packing == "gzip" else (zstd.compress, ".zst")
     target = path.with_name(path.name + suffix)
     target.write_bytes(packed(path.read_bytes()))
@@ -174,7 +174,7 @@ def test_of_a_file_and_what_it_was_packed_to_one_is_read(packing: str, tmp_path:
 
 
 def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path) -> None:
-    """A ring buffer has come round, and the new file was packed before anybody looked."""
+    """A ring buffer has started again, and the new file was packed before a run looked at it."""
     path = tmp_path / "window.pcapng"
     path.write_bytes((SAMPLES / "window.pcapng").read_bytes())
     tables = Tables(tmp_path / "out")

@@ -1,7 +1,7 @@
-"""A folder that is watched: the tables are those of one run, wherever the watcher was interrupted.
+"""A watched folder: the tables are those of one run, wherever the watcher was interrupted.
 
-`make rotation` has an hour of captures, a file for each minute, and kills the program five times; and each time an
-executor of its cluster before, which it has to do without.
+`make rotation` has an hour of captures, a file for each minute, and kills the program five times. Each time it first
+kills an executor of the program's cluster, which then has to work without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 FILES = int(os.environ.get("MQPROTO_ROTATION_FILES", "2"))
 KILLS = int(os.environ.get("MQPROTO_ROTATION_KILLS", "1"))
 EXECUTORS = "MQPROTO_ROTATION_EXECUTORS" in os.environ
-"""Whether programs watch with a cluster, and lose executors of it."""
+"""Whether the watching programs use a cluster, and lose executors of it."""
 TIMEOUT_S = 300
 
 
@@ -49,32 +49,32 @@ def read_at_once(folder: Path, out: Path) -> dict[str, list[str]]:
 
 
 def captures_in(out: Path | str) -> int:
-    """How many captures the tables in a folder hold."""
+    """Return how many captures the tables in a folder have."""
     return Tables(out).rows("captures") if Path(out).exists() else 0
 
 
 def runs(out: Path) -> set[str]:
-    """The changes of the tables that are under way, or were when a program was killed."""
+    """Return the changes of the tables that are in progress, or were when a program was killed."""
     return {path.name for path in (out / "_work").glob("*")}
 
 
 def has_begun(out: Path, before: set[str]) -> bool:
-    """Whether there is another change of the tables than those."""
+    """Whether the tables have another change in progress than those."""
     return not runs(out) <= before
 
 
 class UnluckyError(MqprotoError):
-    """What a test raises in the middle of a batch."""
+    """The error that a test raises in the middle of a batch."""
 
 
 @pytest.mark.long
 def test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Programs are killed while a batch is not in the tables yet. Another fails when it is, and Spark does not know.
+    """Programs are killed before a batch is in the tables. Another one fails afterwards, and Spark does not know.
 
-    The others to watch are this process, whose Spark is there already. One carries out stages without it: that is
-    faster.
+    The other watchers are this process, whose Spark is running already. One of them carries out stages without Spark,
+    because that is faster.
     """
     later = rotation(tmp_path / "later", FILES)
     folder, out = tmp_path / "captures", tmp_path / "out"
@@ -132,7 +132,7 @@ def test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_on
 
 
 def kill_an_executor(environ: dict[str, str], dice: random.Random) -> None:
-    """One of those that there are, while they work."""
+    """Kill one of the existing executors while they work."""
     os.kill(dice.choice(processes.running("CoarseGrainedExecutorBackend", environ)), signal.SIGKILL)
 
 
@@ -147,7 +147,7 @@ def watcher(
 
 
 def wait(until: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until the program has come so far."""
+    """Wait until the program has come so far."""
     deadline = time.monotonic() + TIMEOUT_S
     while not until():
         assert process.poll() is None, log.read_text()

@@ -1,4 +1,4 @@
-"""Blocks that are found many at a time are those that one comes to one by one, whatever frames carry."""
+"""Blocks that are found many at a time are those that a walk finds one by one, whatever frames contain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDERS = st.sampled_from("<>")
 
 
 def one_by_one(data: bytes, order: str, low: int, high: int) -> list[int]:
-    """The rule itself."""
+    """Walk from block to block by the rule itself."""
     found = []
     at = low
     while at < high and at + 12 <= len(data):
@@ -38,7 +38,10 @@ def found_in(data: bytes, order: str, low: int, high: int) -> list[int]:
 
 @st.composite
 def captures(draw: st.DrawFn) -> tuple[bytes, str]:
-    """Some blocks many times over, some of which carry what looks like blocks or breaks the rules; and their order."""
+    """Draw blocks, each repeated many times; some contain bytes that look like blocks, or break rules.
+
+    Also return their order.
+    """
     order = draw(ORDERS)
     words = st.sampled_from([ENHANCED_PACKET, 0, 12, 16, 32, 44]) | st.integers(0, 2**32 - 1)
     contents = st.lists(words, max_size=8).map(lambda some: struct.pack(f"{order}{len(some)}I", *some))

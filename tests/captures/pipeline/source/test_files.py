@@ -1,4 +1,4 @@
-"""Captures are found, known by their content, and put into the series that they are parts of."""
+"""Captures are found, recognized by their content, and put into the right series."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLE = CaptureFile("net.pcap", 24, "pcap", "", "0" * 32, Section(), 24, None)
 
 
 def write(path: Path, *times_ns: int, content: bytes = b"a frame") -> str:
-    """A capture whose frames have these times; its form goes by its name."""
+    """Write a capture whose frames have these times; its name determines its form."""
     path.parent.mkdir(exist_ok=True, parents=True)
     with path.open("wb") as file:
         writer = PcapngWriter(file) if ".pcapng" in path.name else PcapWriter(file)

@@ -1,4 +1,4 @@
-"""Bytes of many places: gathered, judged, told apart and spelt as Python would one by one."""
+"""Bytes of many places: gathered, checked, compared and spelt as Python would do it one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.captures.pipeline.reading.packets.columns.places import laid_out
 
 @st.composite
 def places(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]]]:
-    """Bytes, and places in them in any order; they may overlap and be empty."""
+    """Draw bytes, and places in them in any order; places may overlap and be empty."""
     data = draw(st.binary(max_size=30))
     ends = st.integers(0, len(data))
     pairs = st.tuples(ends, ends).map(lambda pair: (min(pair), max(pair)))

@@ -1,4 +1,4 @@
-"""Going from record to record ends at whatever bytes there are, and never with anything but damage."""
+"""A walk from record to record ends, whatever the bytes are, and reports only damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All ranges together hold what one reader finds in the whole file, however it is cut."""
+"""All ranges together have what one reader finds in the whole file, however it is cut."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = tuple[int, int, int, int, int, Interface, bytes]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that examples overwrite."""
+    """The path of a file that examples overwrite."""
     return tmp_path_factory.mktemp("scan") / "capture"
 
 

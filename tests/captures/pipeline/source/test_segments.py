@@ -1,4 +1,4 @@
-"""The columns say of each frame what the readers of single frames say."""
+"""For each frame, the columns have the values that the readers of single frames give."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTS_6 = [bytes(15) + b"\1", bytes(15) + b"\2", bytes(14) + b"\1\0"]
 
 class Dice(random.Random):
     def often(self, usual: int, *other: int) -> int:
-        """The usual value three times out of four."""
+        """Return the usual value three times out of four."""
         return usual if self.random() < 0.75 else self.choice(other)
 
     def bytes_to(self, most: int) -> bytes:
@@ -55,7 +55,7 @@ def udp_datagram(dice: Dice) -> bytes:
 
 
 def carried(dice: Dice) -> tuple[int, bytes]:
-    """The number of a protocol, and what IP carries for it."""
+    """Return the number of a protocol, and the bytes that IP carries for it."""
     kind = dice.random()
     if kind < 0.1:
         return dice.getrandbits(8), dice.bytes_to(30)
@@ -84,7 +84,7 @@ def ip_6(dice: Dice) -> bytes:
 
 
 def fragments_4(dice: Dice) -> list[bytes]:
-    """A whole packet as fragments, in either order."""
+    """Return a whole packet as fragments, in either order."""
     content = tcp_segment(dice)
     cut = dice.randint(0, len(content) // 8) * 8
     identification = dice.getrandbits(16)
@@ -100,7 +100,7 @@ def fragments_4(dice: Dice) -> list[bytes]:
 
 
 def link(dice: Dice) -> tuple[int, bytes]:
-    """A link type, and the head that it gives a frame."""
+    """Return a link type, and the head that it gives a frame."""
     ether_type = struct.pack("!H", dice.often(0x0800, 0x86DD, 0x0806, 0x8100))
     tags = b"\x81\x00\x00\x05" * dice.often(0, 1, 2, 3, 4, 5, 6)
     return dice.choice(
@@ -123,7 +123,7 @@ NAMES = sorted(TUNNELS)
 
 
 def a_few_frames(seed: int) -> list[Frame]:
-    """One frame, or many alike, or the fragments of a packet."""
+    """Return one frame, or many alike, or the fragments of a packet."""
     dice = Dice(seed)
     kind = dice.random()
     packets = (
@@ -158,7 +158,7 @@ class Row(NamedTuple):
 
 
 class Account(NamedTuple):
-    """All that comes of a capture's frames."""
+    """Everything that the frames of a capture contain."""
 
     rows: list[Row]
     pings: list[tuple[object, ...]]
@@ -176,7 +176,7 @@ def ping_row(ping: SeenPacket) -> tuple[object, ...]:
 
 
 def one_by_one(path: Path) -> Account:
-    """What the readers of single frames say."""
+    """Return the results of the readers of single frames."""
     ip, totals = IpReader(), Totals()
     rows: list[Row] = []
     pings: list[tuple[object, ...]] = []
@@ -233,7 +233,7 @@ def rows_of(found: Segments, first_number: int, data: bytes) -> list[Row]:
 
 
 def in_columns(path: Path, range_bytes: int) -> Account:
-    """What the columns say of the same file, in ranges."""
+    """Return the results of the columns for the same file, in ranges."""
     file = look_at(str(path))
     whole = Account([], [], 0, Counter(), 0, 0, None, None, (0, 0))
     ip = IpReader()
@@ -268,7 +268,7 @@ def written(frames: list[Frame]) -> bytes:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that examples overwrite."""
+    """The path of a file that examples overwrite."""
     return tmp_path_factory.mktemp("segments") / "capture"
 
 

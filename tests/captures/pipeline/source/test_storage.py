@@ -1,4 +1,4 @@
-"""Captures that lie elsewhere: what is read of an object is what is read of a file, and no more of it is fetched."""
+"""Captures that are stored elsewhere: an object gives the same as a file, and only the needed bytes are fetched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_name_stands_for_something_or_fits_something_or_is_an_objects(tmp_path
 
 
 def plan_of(path: str, range_bytes: int) -> list[tuple[Reading, str]] | str:
-    """What is to be read of a capture, and how it is damaged, its path apart; or why it is none."""
+    """Return the reading plan of a capture without its path, and its damage; or the reason if it is not a capture."""
     try:
         file = look_at(path)
     except CaptureError as error:
@@ -56,7 +56,7 @@ def plan_of(path: str, range_bytes: int) -> list[tuple[Reading, str]] | str:
 
 
 def content(file: CaptureFile, reading: Reading) -> list[object]:
-    """The frames of a range, and their bytes."""
+    """Return the frames of a range, and their bytes."""
     with mapped(file, reading.start, reading.end) as source:
         found = frames(replace(reading, file=file), source.data)
         ends = zip(found.start.tolist(), (found.start + found.size).tolist(), strict=True)
@@ -191,7 +191,7 @@ def test_tables_of_objects_are_those_of_files(objects: ObjectStore, tmp_path: Pa
 
 @pytest.mark.long
 def test_tables_may_be_objects_from_run_to_run(objects: ObjectStore, tmp_path: Path) -> None:
-    """Two runs, what the first one left of itself, a reader of it, a query, and what nobody needs deleted."""
+    """There are two runs, the remains of the first, a reader of it, a query, and the removal of unneeded files."""
     paths = [str(path) for path in rotation(tmp_path / "captures", 2)]
     objects.put("started", b"")
     there = Tables(f"s3a://{BUCKET}/tables/out"), Tables(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""All stages without Spark: rows are brought together by key in several parts, sorted, and given in small batches."""
+"""All stages without Spark: rows are grouped by key into several parts, sorted, and passed on in small batches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.captures.pipeline.stages.table import batches, uncoded
 JOINED: Final = tuple(
     name for name in RELATIONS.names if name not in ("series", "row_id", "received_packets", "saved_packets")
 )
-"""What other stages read of relations; Arrow joins no lists."""
+"""The columns of relations that other stages read; Arrow cannot join lists."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Cluster:
     def parted(
         self, table: pa.Table, key: Sequence[str], order: Sequence[str] = ("series", "row_id")
     ) -> Iterator[list[pa.RecordBatch]]:
-        """The rows of each part, sorted."""
+        """Return the sorted rows of each part."""
         keys = zip(*(table.column(name).to_pylist() for name in key), strict=True)
         places = [hash(each) % self.parts for each in keys]
         for part in range(self.parts):
@@ -65,13 +65,13 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Analysed:
-    """All tables, and what a later run is to know."""
+    """All tables, and the state for a later run."""
 
     tables: dict[str, pa.Table]
     learners: directory.Learners
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a table."""
+        """Return the rows of a table."""
         found: list[dict[str, Any]] = self.tables[name].to_pylist() if name in self.tables else []
         return found
 
@@ -84,7 +84,7 @@ def analyse(
     cluster: Cluster | None = None,
     before: Analysed | None = None,
 ) -> Analysed:
-    """Everything that the stages say of packets.
+    """Return everything that the stages say about packets.
 
     Args:
         before: the run before this one.
@@ -167,7 +167,7 @@ def analyse(
 
 
 def none_straight(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Straight]:
-    """In the place of `straight.find`: every message is looked at by itself."""
+    """Replace `straight.find`: every message is examined by itself."""
     chosen = np.zeros(len(sizes), dtype=bool)
     nobody = np.zeros(0, dtype=np.int64)
     return chosen, Straight(nobody, nobody, nobody, nobody, nobody, nobody, nobody.astype(bool))
@@ -178,7 +178,7 @@ def _table(found: dict[str, list[pa.RecordBatch]], name: str, schema: pa.Schema)
 
 
 def joined_with(packets: pa.Table, relations: pa.Table) -> pa.Table:
-    """Packets with what they are to their sessions."""
+    """Return packets with their relations to their sessions."""
     place = ["series", "row_id"]
     packets, relations = uncoded(packets.drop_columns(["own_findings"])), uncoded(relations)
     return coded(packets.join(relations.select([*place, *JOINED]), place))
@@ -190,6 +190,6 @@ def _mapped(table: pa.Table, function: Callable[[pa.RecordBatch], pa.RecordBatch
 
 
 def whole(table: pa.Table) -> pa.RecordBatch:
-    """A table as one batch; also one without rows."""
+    """Return a table as one batch, even if it has no rows."""
     rows: list[pa.RecordBatch] = table.combine_chunks().to_batches()
     return rows[0] if rows else pa.RecordBatch.from_pylist([], table.schema)

@@ -1,4 +1,4 @@
-"""Packets as the pipeline's stages get them: rows with what each packet says by itself, and no packet in hand."""
+"""Packets as the pipeline's stages get them: rows with the packets' own fields, without the packets themselves."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ OF_OTHERS: Final = (
     "ended_count",
     "findings",
 )
-"""What a packet does not say by itself."""
+"""The columns that a packet itself does not state."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """A capture, once as rows for the stages and once as `mqproto decode` has it."""
+    """A capture in two forms: as rows for the stages, and as `mqproto decode` reads it."""
 
     seen: list[SeenPacket]
     rows: list[PacketRow]
@@ -50,7 +50,7 @@ class Decoded:
 
 
 def sample(name: str) -> tuple[list[SeenPacket], bool]:
-    """The packets of a sample, and whether it has them all."""
+    """Return the packets of a sample, and whether it has all of them."""
     reader = PacketReader(read_capture(FOLDER / f"{name}.pcapng"))
     seen = list(reader)
     return seen, not reader.totals.missing_bytes
@@ -59,7 +59,7 @@ def sample(name: str) -> tuple[list[SeenPacket], bool]:
 def decode(
     seen: Sequence[SeenPacket], names: Names | None = None, *, lossless: bool = True, series: str = SERIES
 ) -> Decoded:
-    """All packets of a capture."""
+    """Return all packets of a capture."""
     analyst = Analyst(names)
     rows = [_row_of(analyst, each) for each in seen]
     return Decoded(
@@ -73,7 +73,7 @@ def _row_of(analyst: Analyst, seen: SeenPacket) -> PacketRow:
 
 
 def packet_table(seen: Iterable[SeenPacket], *, series: str = SERIES) -> pa.Table:
-    """Packets as a table."""
+    """Return packets as a table."""
     return pa.Table.from_pylist([_row(row_id, each, series) for row_id, each in enumerate(seen)], PACKETS)
 
 
@@ -96,19 +96,19 @@ def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
 
 
 def uncoded(table: pa.Table) -> pa.Table:
-    """A table with all texts as they are read."""
+    """Return a table with all texts as they are read."""
     kinds = ((field.name, pa.string() if field.type == CODED else field.type) for field in table.schema)
     return table.cast(pa.schema(list(kinds)))
 
 
 def batches(table: pa.Table, size: int) -> list[pa.RecordBatch]:
-    """A table in batches of `size` rows."""
+    """Return a table in batches of `size` rows."""
     found: list[pa.RecordBatch] = table.combine_chunks().to_batches(max_chunksize=size)
     return found
 
 
 def collected(outputs: Iterable[dict[str, pa.RecordBatch]]) -> dict[str, list[dict[str, Any]]]:
-    """What a stage gave, by table."""
+    """Return the output of a stage, by table."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for output in outputs:
         for name, batch in output.items():

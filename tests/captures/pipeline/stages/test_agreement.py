@@ -1,4 +1,4 @@
-"""Packets, relations, endings and findings, judged apart and joined, are what `mqproto decode` says in one pass."""
+"""Packets, relations, endings and findings, judged separately and joined, are those of `mqproto decode`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACES = st.integers(0, 60)
 
 
 def joined(found: Analysed, row_id: int) -> dict[str, Any]:
-    """What the tables say of one packet, under the names of PacketRow."""
+    """Return the values in the tables about one packet, under the names of PacketRow."""
     [relation] = [row for row in found.rows("relations") if row["row_id"] == row_id]
     endings = [row for row in found.rows("endings") if row["row_id"] == row_id]
     assert len(endings) <= 1
@@ -29,7 +29,7 @@ def joined(found: Analysed, row_id: int) -> dict[str, Any]:
 
 
 def findings(found: Analysed, row_id: int | None) -> list[dict[str, Any]]:
-    """The findings that came to light with one packet, as `Finding.as_json` has them."""
+    """Return the findings that one packet revealed, in the form of `Finding.as_json`."""
     rows = sorted(
         (row for row in found.rows("findings") if row["row_id"] == row_id), key=lambda row: row["rank"]
     )
@@ -49,7 +49,7 @@ def agree(
     *,
     lossless: bool = True,
 ) -> None:
-    """The stages say of packets what decode says."""
+    """Check that the stages say about packets what decode says."""
     decoded = decode(seen, known, lossless=lossless)
     found = analyse(decoded.packets, names=known, lossless=lambda series: lossless, cluster=cluster)
     for row_id, row in enumerate(decoded.rows):

@@ -1,4 +1,4 @@
-"""Tables in a folder: a run counts as a whole or not at all, and readers see what one run left."""
+"""Tables in a folder: a run counts completely or not at all, and readers see what one run left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numbers(*values: int) -> pa.Table:
 def add(
     folder: Path | str, rows: Mapping[str, tuple[int, ...]], *, anew: bool = False, keep_s: float = 0
 ) -> None:
-    """A run that adds rows to tables, or leaves no others there."""
+    """A run that adds rows to tables, or replaces all others there."""
     tables = Tables(folder)
     with tables.run() as run:
         dropped = [part.name for name in rows for part in tables.parts(name)] if anew else []
@@ -52,7 +52,7 @@ def found(folder: Path | str, table: str = "packets") -> list[int]:
 
 
 def on_disk(folder: Path) -> set[str]:
-    """The files of tables, their logs apart."""
+    """Return the files of tables, without their logs."""
     return {path.relative_to(folder).as_posix() for path in folder.glob("*/*.parquet")}
 
 
@@ -132,11 +132,11 @@ def test_a_repeated_task_writes_the_same_part_once(tmp_path: Path) -> None:
 
 
 class Died(BaseException):
-    """The process ends here."""
+    """Raised where the process would end."""
 
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], bool]:
-    """Have the `step`th change of a file or a table end the process; tells whether it was reached."""
+    """Let the `step`th change of a file or a table end the process; yield a function that tells if it was reached."""
     steps = 0
 
     def stepping(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,7 +163,7 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], bool]:
 def test_a_process_that_dies_anywhere_leaves_all_of_a_run_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
 ) -> None:
-    """After whatever was left, the next run works, and leaves no row and no file that does not count."""
+    """After any such death the next run works, and leaves no row or file that does not count."""
     before = {} if is_first else {"packets": [1], "sessions": [6]}
     step, died = 0, True
     outcomes = set()
@@ -192,7 +192,7 @@ def test_a_process_that_dies_anywhere_leaves_all_of_a_run_or_nothing(
 
 
 def numbers_of(folder: Path, table: str) -> list[int]:
-    """As somebody reads a table who knows Delta Lake, and nothing of runs."""
+    """Read a table as a program that knows Delta Lake, and nothing about runs."""
     return sorted(DeltaTable(folder / table).to_pyarrow_table()["number"].to_pylist())
 
 
@@ -209,7 +209,7 @@ def test_two_runs_at_a_time_are_refused(tmp_path: Path) -> None:
 def test_of_two_runs_that_do_not_see_each_other_one_counts_and_the_other_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    """As on two machines, where there is no lock. The second begins between any two commits of the first."""
+    """It is as on two machines, where there is no lock. The second run begins between any two commits of the first."""
     monkeypatch.setattr("mqproto.captures.pipeline.tables.tables._take", lambda *_: None)
     add(tmp_path, {"packets": (1,), "sessions": (6,)})
     real = DeltaTable.create_write_transaction

@@ -1,4 +1,4 @@
-"""Bytes laid down in order, from wherever they stand in the file."""
+"""Bytes are laid down in order, wherever they are in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packets cut from many chunks at once: as mqproto.captures.framing cuts them one by one."""
+"""Packets cut from many chunks at once are those that mqproto.captures.framing cuts one by one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Told(NamedTuple):
 
 @st.composite
 def stories(draw: st.DrawFn) -> Told:
-    """What a stream brings, cut anywhere, with bytes missing or cut off here and there."""
+    """Draw the bytes of a stream, cut anywhere, with bytes missing or cut off in some places."""
     said = draw(st.lists(SAID, min_size=1, max_size=6))
     data = b"".join(said)
     borders = set(itertools.accumulate(map(len, said)))
@@ -43,7 +43,7 @@ def stories(draw: st.DrawFn) -> Told:
 
 
 def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
-    """What is said of the packets of one stream, without where they lie."""
+    """Return the columns of one stream's packets, without their places in memory."""
     return [
         (
             packets.data[packets.start[row] : packets.start[row] + packets.size[row]].tobytes(),
@@ -60,7 +60,7 @@ def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
 
 
 def row_of(framed: Framed, ahead: bool) -> tuple[object, ...]:
-    """The same of one packet, found in a chunk that is ahead or not."""
+    """Return the same for one packet, found in a chunk that is ahead or not."""
     began, ended = framed.began, framed.ended
     return (
         framed.data,
@@ -74,7 +74,7 @@ def row_of(framed: Framed, ahead: bool) -> tuple[object, ...]:
 
 
 def scattered(pieces: list[Piece], dice: int) -> Chunks:
-    """The same chunks, out of a file in which they lie in another order."""
+    """Return the same chunks from a file in which they are in another order."""
     chunks = from_pieces(pieces)
     at, file = [0] * len(pieces), b"ahead"
     for row in random.Random(dice).sample(range(len(pieces)), len(pieces)):

@@ -1,4 +1,4 @@
-"""However a capture is cut, its connections say what one reader of the whole says."""
+"""However a capture is cut, its connections give the same result as one reader of the whole capture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SAMPLES = sorted((Path(spoil.__file__).parents[1] / "samples").glob("*.pcapng"))
 
 @contextmanager
 def small_limits() -> Iterator[None]:
-    """All limits so low that a few packets exceed them."""
+    """Make all limits so low that a few packets exceed them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direction, "EARLY_LIMIT_BYTES", 400)
         patch.setattr(direction, "LATER_COUNT", 1)
@@ -51,7 +51,7 @@ def small_limits() -> Iterator[None]:
 
 
 def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
-    """A connection on which the client says these pieces, a segment each, from the third frame on if it is `begun`."""
+    """Return a connection on which the client sends these pieces, a segment each; from the third frame on if `begun`."""
     talk = TcpConversation(CLIENT, server)
     opening = talk.open()[:2]
     frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
@@ -63,7 +63,7 @@ def cut_up(data: bytes, segment_bytes: int) -> list[bytes]:
 
 
 def cuts_of(frames: list[Frame]) -> st.SearchStrategy[set[int]]:
-    """Where a capture is cut: here and there, or before each frame."""
+    """Draw where a capture is cut: in some places, or before each frame."""
     return st.one_of(st.sets(st.integers(0, len(frames)), max_size=5), st.just(set(range(len(frames)))))
 
 
@@ -75,7 +75,7 @@ def test_however_a_capture_is_cut_it_says_the_same(frames: list[Frame], data: st
 
 
 def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> None:
-    """Something bare, sent before the handshake with the number that is due behind it, has begun one already."""
+    """A bare segment before the handshake, with the number that is due behind it, has already begun one."""
     talk = TcpConversation(CLIENT, SERVER)
     opening, (said_first, acknowledgment) = talk.open(), talk.send(Side.CLIENT, SMALL)
     line = [acknowledgment, *opening, said_first, *talk.send(Side.CLIENT, SMALL)]
@@ -87,7 +87,7 @@ def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> N
 def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_one_proves_that_it_is_a_packet() -> (
     None
 ):
-    """It stands behind bytes of none, and the head behind it comes in two pieces."""
+    """The packet is behind bytes that form no packet, and the head behind it comes in two pieces."""
     talk = TcpConversation(CLIENT, SERVER)
     talk.open()
     proof = [(Side.CLIENT, SMALL[:1]), (Side.CLIENT, SMALL[1:])]
@@ -98,7 +98,7 @@ def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_on
 
 
 def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
-    """From the other side's own numbers, or from what was acknowledged before, while nothing of it was seen."""
+    """Half counts from the other side's own numbers, or from an earlier acknowledgment while it was not seen."""
     far = 2**31
     one = [(CLIENT, 1, 1, SMALL), (SERVER, far + 1, 1, SMALL[:1]), (SERVER, far + 2, 1, SMALL[1:])]
     other = [(CLIENT, 1, far + 1, b""), (CLIENT, 1, 1, SMALL), (CLIENT, 33, far + 33, SMALL)]
@@ -108,14 +108,14 @@ def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
 
 
 def test_what_a_later_range_proves_to_be_a_packet_is_ahead_as_well() -> None:
-    """The other side said something that the capture has only in part, before what proves it."""
+    """Before the proof, the other side sent something that the capture has only in part."""
     said = [(CLIENT, 2, 1, SMALL[1:] + SMALL), (SERVER, 2, 65, SMALL[1:]), (CLIENT, 65, 33, SMALL)]
     for cuts in ({1}, {2}, {1, 2}):
         assert_same(exchanged(said), cuts)
 
 
 def exchanged(line: Iterable[tuple[Endpoint, int, int, bytes]]) -> list[Frame]:
-    """Segments between the two: who says it, its number, what it acknowledges, and its bytes."""
+    """Return segments between two ends: the sender of each, its number, its acknowledgment number, and its bytes."""
     to = {CLIENT: SERVER, SERVER: CLIENT}
     return numbered(
         Frame(0, encode_frame(Segment(source, to[source], number, known, ACK, 0, b"", data), 0))

@@ -1,4 +1,4 @@
-"""Segments put in order: many at once wherever that says the same as one by one."""
+"""Segments put in order: many at once wherever that gives the same result as one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.captures.pipeline.worlds import CLIENT, PACKETS, SERVER, conversation
 
 
 def pieces_of(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
-    """By stream, what its chunks are."""
+    """Return the chunks of each stream."""
     return [
         (
             f"{stream.connection} {stream.interface.name} {stream}",
@@ -35,7 +35,7 @@ def pieces_of(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
 
 
 def one_by_one(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
-    """The same, and no run is ever long enough."""
+    """Return the same with runs that are never long enough."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reassembly, "RUN_COUNT", 1 << 30)
         return pieces_of(part, pair)
@@ -58,7 +58,7 @@ def test_what_came_in_order_is_smooth(talk: list[bytes]) -> None:
 
 
 def smooth_in(pairs: Pairs) -> Smooth:
-    """Its smooth pairs, if none is known."""
+    """Return the smooth pairs, if none is known yet."""
     return Smooth(pairs, np.zeros(pairs.count, np.bool_))
 
 
@@ -91,7 +91,7 @@ def test_smooth_pairs_are_what_they_are_one_by_one(frames: list[Frame]) -> None:
 
 
 def told(stream: object) -> list[object]:
-    """All fields of a stream."""
+    """Return all fields of a stream."""
     return [getattr(stream, name) for name in stream.__slots__ if name != "opposite"]  # type: ignore[attr-defined]
 
 

@@ -13,7 +13,7 @@ from tests.captures.pipeline.report.tables import Rows, capture, history, made_u
 
 
 def labels(tables: Tables, text: str = "", limit: int = 5, **also: str) -> list[str]:
-    """Of what is found."""
+    """Return the labels of the messages found."""
     return [row["label"] for row, _ in find(tables, Sought(text, **also), limit)]
 
 
@@ -64,7 +64,7 @@ def test_what_is_found_has_the_story_that_the_page_has(gap_held: Tables) -> None
 
 
 def test_times_that_are_centuries_apart_are_reported_all_the_same(tmp_path: Path) -> None:
-    """A capture may say of its frames whatever it likes, in 64 bits."""
+    """A capture may give its frames any time that fits 64 bits."""
     rows: dict[str, Rows] = {
         "histories": [history(1, first_ns=1 - 2**62, order_acked_ns=2**62 - 1), history(2)],
         "captures": [capture(first_ns=1 - 2**62, last_ns=2**62 - 1)],

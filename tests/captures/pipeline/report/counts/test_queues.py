@@ -1,4 +1,4 @@
-"""Queues: which are slow, what has not ended, what people call them; the slowest has a row whatever else there is."""
+"""Queues: which are slow, which messages have not ended, and people's names for them; the slowest always has a row."""
 
 from __future__ import annotations
 

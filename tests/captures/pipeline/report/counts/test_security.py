@@ -1,4 +1,4 @@
-"""Who signed and encrypted what: counted by the message, whatever number of packets it took."""
+"""Senders, signatures and encryption: counted by message, however many packets each message took."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ SORTS: list[dict[str, Any]] = [
     | KNOWN
     | {"signed": "SHA-512", "encrypted": "AES-256", "decryption": "opened with a.pem", "plain_bytes": 7},
 ]
-"""What a message may say, and what keys may say of it."""
+"""Everything that a message may claim, and that keys may prove about it."""
 
 
 def secured_rows(sorts: list[dict[str, Any]]) -> dict[str, Rows]:
-    """Messages over two hops, each packet of which says the same, in two series, some of them sent again."""
+    """Return messages over two hops in two series, some of them sent again; all packets of a message claim the same."""
     histories, hops, packets = [], [], []
     for number, sort in enumerate(sorts):
         series = f"{'day' if number % 2 else 'night'}.pcapng"
@@ -66,14 +66,14 @@ def secured_rows(sorts: list[dict[str, Any]]) -> dict[str, Rows]:
 
 
 def many() -> list[dict[str, Any]]:
-    """Of each sort another number, mixed."""
+    """Return another number of messages of each sort, mixed."""
     sorts = [sort for count, sort in enumerate(SORTS, 1) for _ in range(count)]
     random.Random(7).shuffle(sorts)
     return sorts
 
 
 def section(facts: Facts) -> str:
-    """What the page says of it."""
+    """Return the page's section about it."""
     return read(page(facts).partition('<section id="security">')[2].partition("</section>")[0]).text
 
 

@@ -1,4 +1,4 @@
-"""What happened while something was slow: a reset, a hop without a connection, nothing at all."""
+"""Events while something was slow: a reset, a hop without a connection, or nothing at all."""
 
 from __future__ import annotations
 

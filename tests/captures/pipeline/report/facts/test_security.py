@@ -1,4 +1,4 @@
-"""What is said of the security of one message, at a glance and in full."""
+"""The report about the security of one message, at a glance and in full."""
 
 from __future__ import annotations
 

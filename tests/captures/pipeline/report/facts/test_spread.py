@@ -1,4 +1,4 @@
-"""Durations in buckets: what is read off is what sorting would give, within a bucket."""
+"""Durations in buckets: the values read from them are those that sorting would give, within a bucket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONNECTION.execute(MACROS)
 
 
 def spread_of(values: list[int]) -> Spread:
-    """As DuckDB counts them."""
+    """Return a spread as DuckDB counts it."""
     took = "select 7 as thing, unnest($values::bigint[]) as took_ns"
     return spreads(CONNECTION, took, values=values).get(7, Spread())
 

@@ -1,4 +1,4 @@
-"""What people read: times and sizes, and strangers' texts made harmless."""
+"""Texts for people: times and sizes, and strangers' texts made harmless."""
 
 from __future__ import annotations
 

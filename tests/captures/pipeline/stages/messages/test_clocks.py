@@ -21,7 +21,7 @@ OFFSETS_NS = st.integers(-(10**12), 10**12)
 
 
 def seen_twice(scene: Scene, offset_ns: int, transit_ns: list[int]) -> list[SeenPacket]:
-    """What two capture points see of a connection from a to c: one at a, and one at c with a clock of its own."""
+    """Return the views of two capture points of a connection from a to c: one at a, and one at c with another clock."""
     there = scene.packets
     scene.packets, scene.now_ns = [], 0
     for place, (packet, way_ns) in enumerate(zip(there, transit_ns, strict=True)):
@@ -97,7 +97,7 @@ def test_one_capture_point_has_no_clock_to_compare() -> None:
 
 
 def pair(a: int, b: int, points: list[tuple[int, int]], *, back: bool = False) -> tuple[Any, ...]:
-    """What two capture points saw of one direction: by how much the second clock was ahead, and when."""
+    """Return what two capture points saw of one direction: how far the second clock was ahead, and when."""
     hop = ("c", "a") if back else ("a", "c")
     times, values = map(list, zip(*points, strict=True))
     return ("s", a, "s", b, *hop, len(points), times, values, times, values)

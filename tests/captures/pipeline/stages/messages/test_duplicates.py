@@ -145,7 +145,7 @@ def counted(*found: Analysed) -> list[tuple[str, str, int | None]]:
 
 
 def remembered(*found: Analysed) -> dict[tuple[str, str], int]:
-    """What the last run says that has seen a message come."""
+    """Return the entry of the last run that has seen a message arrive."""
     return {
         (row["message"], row["to_key"]): row["arrivals"] for each in found for row in each.rows("arrivals")
     }

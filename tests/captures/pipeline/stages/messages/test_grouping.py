@@ -14,7 +14,7 @@ from mqproto.captures.pipeline.tables.lists import Batches
 from tests.captures.pipeline.stages.local import none_straight
 
 Seen = tuple[str, list[int], bool]
-"""Of a message its subject, the row_id of its events, and whether these are all."""
+"""For a message: its subject, the row_id of its events, and whether these are all."""
 LIMIT = 4
 
 

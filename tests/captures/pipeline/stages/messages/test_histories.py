@@ -29,13 +29,13 @@ from tests.captures.pipeline.stages.table import SAMPLES, packet_table, sample
 
 
 def histories(scene: Scene, *, lossless: bool = True) -> list[dict[str, Any]]:
-    """What became of each message of a scene, in the order in which they were first seen."""
+    """Return the outcome of each message of a scene, in the order in which they were first seen."""
     found = analyse(packet_table(scene.packets), names=names("a", "b", "c"), lossless=lambda series: lossless)
     return sorted(found.rows("histories"), key=lambda row: row["row_id"])
 
 
 def followed(seen: list[SeenPacket], message: str) -> History:
-    """The same message as `--follow` has it."""
+    """Return the same message as `--follow` shows it."""
     analyst, follower = Analyst(), Follower(message, Names())
     for packet in seen:
         follower.take(analyst.take(packet))
@@ -165,7 +165,7 @@ def test_a_positive_final_ack_says_of_those_before_it_what_an_order_ack_would() 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
 def test_a_capture_that_begins_in_mid_session_knows_who_is_where_from_first_hops() -> None:
-    """No handshake is in it, and queues are named by their queue manager's GUID."""
+    """The capture has no handshake, and queues are named by their queue manager's GUID."""
     scene = Scene()
     first, second = scene.wire("a", "b", opened=False), scene.wire("b", "c", opened=False)
     for number in (1, 2):

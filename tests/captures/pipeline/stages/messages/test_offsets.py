@@ -1,4 +1,4 @@
-"""Lines between what bounds a clock: the true one is among them, however a clock was set and goes."""
+"""Lines between the bounds of a clock: the true one is among them, however the clock was set and runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ START = 1_700_000_000 * SECOND
 
 
 def read(time_ns: int, offset_ns: int, drift_ppm: float) -> int:
-    """What a clock shows that is ahead by `offset_ns` at START, and gains."""
+    """Return the time on a clock that is ahead by `offset_ns` at START, and gains."""
     return time_ns + offset_ns + round((time_ns - START) * drift_ppm / 1e6)
 
 
 def bounds_of(seed: int, offset_ns: int, drift_ppm: float, span_ns: int, count: int) -> Bounds:
-    """What two points see of packets in both directions, the first of which has the true time."""
+    """Return the bounds from packets in both directions between two points, of which the first has the true time."""
     chance, found = random.Random(seed), Bounds()
     for _ in range(count):
         time_ns = START + chance.randrange(span_ns)

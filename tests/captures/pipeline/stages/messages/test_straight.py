@@ -1,4 +1,4 @@
-"""Messages that went straight are told by columns as they are told one by one."""
+"""Columns give the same results for straight messages as an examination one by one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OF_MESSAGES = ("histories", "hops", "duplicates", "arrivals", "findings", "endin
 
 
 def told(seen: list[SeenPacket], cluster: Cluster, *, lossless: bool = True) -> Rows:
-    """All that is said of messages, in an order of its own."""
+    """Return everything that is said about messages, in a fixed order."""
     known = names("a", "b")
     found = analyse(packet_table(seen), names=known, lossless=lambda series: lossless, cluster=cluster)
     return {name: sorted(map(repr, found.rows(name))) for name in OF_MESSAGES}
@@ -66,7 +66,7 @@ def test_so_are_those_of_capture_points_with_clocks_of_their_own() -> None:
 
 
 def went_straight(scene: Scene) -> dict[int, bool]:
-    """Of each message by its identifier."""
+    """Return by identifier whether each message went straight."""
     packets = packet_table(scene.packets)
     found: Analysed = analyse(packets)
     rows = keyed(whole(joined_with(packets, found.tables["relations"])))

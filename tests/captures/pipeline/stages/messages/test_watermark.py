@@ -1,4 +1,4 @@
-"""Which messages are over: those of which nothing more is to be expected."""
+"""Which messages are over: nothing more is to be expected about them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def confirmed(subject: str, time_ns: int) -> dict[str, Any]:
 
 
 def over(rows: list[dict[str, Any]], row_limit: int = 1_000, held: tuple[str, ...] = ()) -> list[str]:
-    """The messages that are."""
+    """Return the messages that are over."""
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA)
     mask = settled(batch, Watermark(QUIET, SILENT), pa.array(held, pa.string()), row_limit)
     found = [row["subject"] for row, is_over in zip(rows, mask.tolist(), strict=True) if is_over]

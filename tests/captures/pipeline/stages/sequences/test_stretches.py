@@ -1,4 +1,4 @@
-"""Messages that followed one another are taken at once, and nothing of what is said of them is otherwise for that."""
+"""Messages that followed one another are taken at once, and the results stay the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENDLESS = 1 << 40
 
 
 def judged(seen: list[SeenPacket], cluster: Cluster, least: int) -> Rows:
-    """All that is said of sequences, in an order of its own."""
+    """Return everything that is said about sequences, in a fixed order."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stretches, "LEAST", least)
         found = analyse(packet_table(seen), cluster=cluster)
@@ -41,7 +41,7 @@ def judged(seen: list[SeenPacket], cluster: Cluster, least: int) -> Rows:
 
 @st.composite
 def traffic(draw: st.DrawFn) -> Scene:
-    """Numbers of a sequence go from a to b and on to c, mostly in order, and acknowledgments come, mostly true.
+    """Draw traffic: numbers of a sequence go from a through b to c, mostly in order, with mostly true acknowledgments.
 
     Another capture point sees some of what b sends.
     """
@@ -124,7 +124,7 @@ def test_a_stretch_ends_with_an_acknowledgment_and_what_is_not_in_order_stays_to
 
 
 def test_no_message_is_forgotten_for_those_of_other_sequences_that_came_behind_its_acknowledgment() -> None:
-    """`mqproto.captures.decode` remembers eight messages here, and so do batches of eight rows."""
+    """`mqproto.captures.decode` remembers eight messages here, and batches have eight rows."""
     scene = Scene()
     wire = scene.wire("a", "c")
     for number in range(1, 9):

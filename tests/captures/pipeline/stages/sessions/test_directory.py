@@ -1,4 +1,4 @@
-"""Who is at which address: what one pass learns on its way, every part knows at the same packet."""
+"""Queue managers at addresses: everything that one pass learns on its way, every part knows at the same packet."""
 
 from __future__ import annotations
 

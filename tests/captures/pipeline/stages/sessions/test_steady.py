@@ -1,4 +1,4 @@
-"""Packets of steady sessions are taken together, and nothing of what is said of them is otherwise for that."""
+"""Packets of steady sessions are taken together, and the results stay the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD: list[dict[str, Any]] = [
 
 
 def judged(seen: Sequence[SeenPacket], batch_rows: int, least: int, *, saving: bool = False) -> Rows:
-    """All that is said of sessions, in an order of its own.
+    """Return everything that is said about sessions, in a fixed order.
 
     Args:
         saving: whether the stage is saved after each batch, as at the end of a run.
@@ -61,7 +61,7 @@ def learnt(seen: Sequence[SeenPacket]) -> directory.Directory:
 
 @st.composite
 def traffic(draw: st.DrawFn) -> Scene:
-    """What goes both ways on some connections, from their start or not, mostly by the book."""
+    """Draw traffic in both directions on some connections, from their start or not, mostly following the protocol."""
     scene = Scene()
     wires = [opened(draw, scene) for _ in range(draw(st.integers(1, 2)))]
     for _ in range(draw(st.integers(0, 15))):
@@ -84,14 +84,14 @@ def traffic(draw: st.DrawFn) -> Scene:
 
 
 def opened(draw: st.DrawFn, scene: Scene) -> Wire:
-    """A connection, from its start or not."""
+    """Return a connection, from its start or not."""
     if draw(st.booleans()):
         return scene.wire("a", "c", window=draw(st.sampled_from([4, 64])))
     return joined(scene, 65_530)
 
 
 def joined(scene: Scene, sent: int) -> Wire:
-    """A connection of which the capture does not have the first messages; both ends say how many they were."""
+    """Return a connection whose first messages the capture lacks; both ends state how many there were."""
     wire = scene.wire("a", "c", opened=False)
     for name, other in ("ac", "ca"):
         sender, receiver = wire.ends[name], wire.ends[other]
@@ -104,7 +104,7 @@ def joined(scene: Scene, sent: int) -> Wire:
 
 
 def watched(patch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether packets could be taken together, each time."""
+    """Record each time whether packets could be taken together."""
     found: list[bool] = []
     take: Callable[..., Any] = steady.take
 
@@ -132,7 +132,7 @@ def test_whatever_two_ends_send_each_other_the_verdict_is_that_of_one_by_one(
 
 
 def rounds(wire: Wire, count: int) -> None:
-    """Both ends send, and acknowledge, by the book."""
+    """Return rounds in which both ends send and acknowledge, following the protocol."""
     for number in range(count):
         for _ in range(3):
             wire.send("a", transactional(len(wire.scene.packets)), riding=number % 2 == 1)

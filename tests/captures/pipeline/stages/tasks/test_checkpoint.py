@@ -1,4 +1,4 @@
-"""Judging goes on from where the run before has come to, and says what one run would have said of everything."""
+"""Judging continues where the previous run ended, with the results that one run would have for everything."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ HOUR_NS = 3_600 * NANOSECONDS
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 1_000), min_size=1, max_size=2), st.integers(2, 4))
 @settings(max_examples=settings().max_examples // 24)
 def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: list[int], share: int) -> None:
-    """Messages are over when they have been silent for a part of the capture."""
+    """Messages are over after a silence as long as a part of the capture."""
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES[name]]
     with memory_folder() as folder_name, pytest.MonkeyPatch.context() as patch:
         folder = Path(folder_name)
@@ -70,9 +70,9 @@ def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: l
 
 
 class Rotated(NamedTuple):
-    """A rotation with late, repeated and lost frames, analysed file by file, and at once.
+    """A rotation with late, repeated and lost frames, analysed file by file, and also at once.
 
-    tasks: what each file cost. kept: the messages that were kept open behind each.
+    tasks: the tasks that each file needed. kept: the messages that stayed open after each.
     """
 
     tables: Tables
@@ -107,7 +107,7 @@ def rotated(tmp_path_factory: pytest.TempPathFactory) -> Rotated:
 
 @pytest.mark.long
 def test_what_is_judged_and_over_is_not_looked_at_again(rotated: Rotated) -> None:
-    """Whatever it has come to, each file costs as much."""
+    """However much has been judged before, each file costs the same."""
     tasks, kept = rotated.tasks, rotated.kept
     assert set(tasks[4:]) <= {1, 2}, tasks  # The file, and what only the end of the series lets be read.
     assert 0 < max(kept[5:]) < 1.5 * max(kept[:5]), kept
@@ -118,7 +118,7 @@ def test_what_is_judged_and_over_is_not_looked_at_again(rotated: Rotated) -> Non
 
 @pytest.mark.long
 def test_small_parts_are_made_one(rotated: Rotated) -> None:
-    """And what they remember of messages that came long ago is found there."""
+    """Facts that they hold about old messages are found in the merged part."""
     tables = rotated.tables
     counts = Counter(part.table for part in tables.every_part())
     assert counts.pop("packets") >= 10
@@ -143,7 +143,7 @@ Talks = dict[int, tuple[Endpoint, TcpConversation]]
 
 
 def frames_of(scene: Scene, talks: Talks | None = None) -> Iterator[Frame]:
-    """A scene as a sniffer would have caught it.
+    """Return a scene as a sniffer would have caught it.
 
     Args:
         talks: gets the conversations.
@@ -159,7 +159,7 @@ def frames_of(scene: Scene, talks: Talks | None = None) -> Iterator[Frame]:
 
 
 def a_message_and_its_copy(message: bytes, tmp_path: Path, later_ns: int = HOUR_NS) -> Tables:
-    """It crosses in one file, and once more in the next one; between them something else."""
+    """It crosses in one file, and again in the next one, with something else between them."""
     scene = Scene()
     wire = scene.wire("a", "c")
     wire.send("a", message)
@@ -184,7 +184,7 @@ def a_message_and_its_copy(message: bytes, tmp_path: Path, later_ns: int = HOUR_
 
 
 def arrivals_of(tables: Tables, message_id: int) -> list[tuple[str, int, int]]:
-    """Verdict, count and time of the arrivals of a message of a."""
+    """Return the verdict, count and time of each arrival of a message of a."""
     name = f"{guid_text(guid('a'))}\\{message_id}"
     rows = [row for row in tables.read("duplicates").to_pylist() if row["message"] == name]
     return [
@@ -220,7 +220,7 @@ def test_a_copy_that_comes_soon_is_told_with_its_message(tmp_path: Path) -> None
 
 
 def two_hours(folder: Path) -> list[Path]:
-    """A capture in two files, an hour from each other, of connections of their own."""
+    """Write a capture as two files, an hour apart, with separate connections."""
     scene = Scene()
     for hour in range(2):
         wire = scene.wire("a", "c")
@@ -237,7 +237,7 @@ def two_hours(folder: Path) -> list[Path]:
 
 
 class Hours(NamedTuple):
-    """Two hours, tables of the first of them, and what tables of both have."""
+    """Two hours: the tables of the first hour, and the tables of both."""
 
     paths: list[Path]
     first: Path
@@ -253,14 +253,14 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Hours:
 
 
 def at_once(folder: Path, paths: list[Path], known: Names | None = None) -> Tables:
-    """Tables of several files that are analysed together."""
+    """Return the tables of several files that are analysed together."""
     tables = Tables(folder)
     analyse(list(map(str, paths)), tables, LocalEngine(), names=known)
     return tables
 
 
 def shared_out(tables: Tables, path: Path, known: Names | None = None) -> int:
-    """Of how many parts packets are shared out when a second file is added."""
+    """Return how many parts of packets are sent out again when a second file is added."""
     runner = CountingEngine()
     analyse([str(path)], tables, runner, names=known)
     return runner.counts["sharing out packets"] - 1  # One is for how streams ended.
@@ -277,7 +277,7 @@ def test_only_what_is_new_is_shared_out(hours: Hours, tmp_path: Path) -> None:
 
 
 def assert_anew(folder: Path, paths: list[Path]) -> Tables:
-    """All is judged that was judged before, and comes out as of one run."""
+    """Check that everything is judged again, with the results of one run."""
     tables = at_once(folder / "out", paths[:1])
     assert shared_out(tables, paths[1]) > 1
     assert rows_of(tables) == rows_of(at_once(folder / "at once", paths))
@@ -298,7 +298,7 @@ def test_if_a_series_proves_to_lack_something_all_is_judged_anew(tmp_path: Path)
 
 @pytest.mark.long
 def test_so_it_is_if_another_capture_is_from_before_what_is_over(tmp_path: Path) -> None:
-    """A message that was seen at two places is one, in whatever order their captures are added."""
+    """A message that was seen at two places is one message, in whatever order their captures are added."""
     _, later = two_hours(tmp_path / "captures")
     assert_anew(tmp_path, [later, another_run("three-hop", tmp_path)])
 
@@ -326,7 +326,7 @@ def test_so_it_is_if_it_wants_more_buckets_or_what_was_saved_is_of_another_form(
 
 @pytest.mark.long
 def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -> None:
-    """Who is where, by handshakes and by messages; what was lost; the clocks of two places; what was found."""
+    """This covers addresses known from handshakes and from messages, losses, the clocks of two places, and findings."""
     scene = Scene()
     onward, strange = scene.wire("b", "c"), scene.wire("d", "e", opened=False)
     first = scene.wire("a", "b")
@@ -376,7 +376,7 @@ def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -
 def test_what_a_session_lacked_is_known_to_later_runs_when_others_have_had_it_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers that may have crossed in what is missing are no gap."""
+    """Numbers that may have crossed in missing bytes are not a gap."""
     for module in (connections, sessions):
         monkeypatch.setattr(module, "CONNECTION_LIMIT", 1)
     scene = Scene()
@@ -430,7 +430,7 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
 
 @pytest.mark.long
 def test_behind_the_end_of_a_connection_nothing_came(tmp_path: Path) -> None:
-    """A SessionAck is lost elsewhere; the ends are in the last of three files, each of one connection."""
+    """A SessionAck is lost on another connection; the ends are in the last of three files, with one connection each."""
     scene = Scene()
     lost = []
     for source, hop, target in ("abc", "dec", "fgh"):

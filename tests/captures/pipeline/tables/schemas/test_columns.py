@@ -1,4 +1,4 @@
-"""What is written is what is declared, and what is declared is what the page and Delta Lake say."""
+"""The written columns are the declared ones, and the page and Delta Lake describe them."""
 
 from __future__ import annotations
 

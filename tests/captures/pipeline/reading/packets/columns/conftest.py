@@ -1,4 +1,4 @@
-"""The tests' tables have a few packets each, and are read as those of many are."""
+"""Makes the tests' small tables be read in the way that large ones are."""
 
 from __future__ import annotations
 

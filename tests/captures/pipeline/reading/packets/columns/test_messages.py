@@ -1,4 +1,4 @@
-"""UserMessages that differ a little: what one of them says is said of its like, and of no other."""
+"""UserMessages that differ a little: values are shared by equal messages, and only by those."""
 
 from __future__ import annotations
 

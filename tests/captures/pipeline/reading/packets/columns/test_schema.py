@@ -21,7 +21,7 @@ TOLD_BY_OTHERS = {
     *("saved_count", "session_number", "session_recoverable_number", "queue_name", "ended_packets"),
     *("ended_count", "findings", "ahead", "snapped_bytes", "cut_bytes"),
 }
-"""What a packet does not say by itself: where it stood, and what earlier ones make of it."""
+"""Columns that a packet itself does not state: its place, and its relation to earlier packets."""
 
 
 def test_the_columns_are_those_that_a_packet_says_by_itself_and_three_more() -> None:

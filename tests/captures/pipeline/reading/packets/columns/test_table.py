@@ -1,4 +1,4 @@
-"""Packets as columns: every row is what the decoder says of that packet, whatever stands around it."""
+"""Packets as columns: every row has the decoder's values for that packet, whatever is beside it."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ BODIES: Final = [with_body(*write_body("drei Stück", kind)) for kind in ("xml",
     with_body(b"\x11\0\0\0", 3),
     with_body(b"", 8),
 ]
-"""Of all that there is: text, XML, numbers, what is no text, and what its type does not explain."""
+"""Bodies of all kinds: text, XML, numbers, bytes that are not text, and bodies that do not fit their type."""
 
 
 def rows_of(data: list[bytes], gap: bytes = b"") -> list[dict[str, Any]]:
-    """The rows of these packets, all read together."""
+    """Return the rows of these packets, all read together."""
     rows: list[dict[str, Any]] = packet_columns(*laid_out(data, gap), texts=True).to_pylist()
     return rows
 

@@ -1,4 +1,4 @@
-"""The walk takes what the generated codec takes, says of each field what it says, and refuses what it does not know."""
+"""The walk accepts the packets that the generated codec accepts, with the same fields, and refuses unknown layouts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.examples import a_base_header
 
 
 def a_record(*parts: Any) -> Record[Any]:
-    """A record with just the fields of its layout."""
+    """Return a record with only the fields of its layout."""
     names = [part.name for part in parts if part.name]
     return Record(make_dataclass("Loose", names), Layout("[X] 1", *parts))
 
