@@ -1,1 +1,1 @@
-"""A second queue manager, written from the specifications alone, so that ours meets one that reads them otherwise."""
+"""A second queue manager, written only from the specifications, so that ours meets one that reads them differently."""

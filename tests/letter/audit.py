@@ -1,6 +1,6 @@
-"""Whether packets are as the specification says they MUST be, bit by bit; the peer itself is not so strict.
+"""Checks bit by bit whether packets are as the specification says they MUST be; the peer itself is not so strict.
 
-`audit` takes what one queue manager sent, and says where that is not to the letter.
+`audit` takes the packets that one queue manager sent, and lists the places where they deviate from the text.
 [MS-MQQB] 2.2, [MS-MQMQ] 2.2.18 to 2.2.20
 """
 
@@ -41,7 +41,7 @@ class Auditor:
     def __init__(self, guid: UUID) -> None:
         self.guid = guid
         self.names: dict[int, bytes] = {}
-        """MessageIDs, and what they stand for: the same message may come again, but no other one."""
+        """MessageIDs and their messages: the same message may come again, but another one may not use its MessageID."""
         self.sequences: dict[str, tuple[TxSequenceId, int]] = {}
         """The last sequence of each destination, and the highest number in it."""
         self.told: Counter[str] = Counter()
@@ -170,7 +170,7 @@ class Auditor:
 
 
 def audit(guid: UUID, packets: Iterable[bytes]) -> list[str]:
-    """What one queue manager did not do to the letter, and how often."""
+    """Return the deviations of one queue manager from the text, and how often each occurred."""
     auditor = Auditor(guid)
     for data in packets:
         auditor.look(data)

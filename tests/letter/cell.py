@@ -22,16 +22,16 @@ from .wire import private, running
 
 TIMERS: Final = Timers(0.2, 10, 20, 0.05, 0.3, (1, 1, 1, 2, 2, 2, 3, 3, 3, 4))
 PATIENCE_S: Final = 15
-"""How long nothing may move before a cell is called stalled."""
+"""How long nothing may move before a cell counts as stalled."""
 FEW: Final = 500
-"""How many wait at the peer before its applications pause."""
+"""How many messages wait at the peer before its applications pause."""
 KINDS: Final = {"transactional": "orders", "recoverable": "notes", "express": "notes"}
 Midst = Callable[[Peer], Awaitable[None]]
 TO_OURS, TO_LETTER = "to-ours", "to-letter"
 ONE_PLACE: Final = {"strangers_sequences": 1}
-"""So that each stranger gives up what the one before it needs."""
+"""So small that each stranger uses up what the one before it needs."""
 BETWEEN: Final = 30
-"""How many another stranger sends at most."""
+"""The most messages that another stranger sends."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Knife(Sockets):
 
 @dataclass
 class Flow:
-    """Messages of one kind in one direction under one name: what was sent, and what came."""
+    """Messages of one kind in one direction under one name: those sent, and those received."""
 
     sent: list[bytes] = field(default_factory=list)
     came: list[bytes] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Flow:
 
 
 def another(address: str, peer: Peer) -> Peer:
-    """One more stranger; what it hears is looked at with what the peer hears."""
+    """Run one more stranger; the packets that it hears are examined together with the peer's."""
     other = Peer(OTHER, address, Sockets(), addresses=peer.addresses, timers=TIMERS)
     other.heard = peer.heard
     return other
@@ -111,30 +111,30 @@ def another(address: str, peer: Peer) -> Peer:
 
 @dataclass
 class Cell:
-    """A node, a peer, what they send to each other, and what was wrong with it."""
+    """A node, a peer, the messages between them, and everything that went wrong."""
 
     folder: Path
     address: str
     peer_address: str
     switches: Switches = field(default_factory=Switches)
     messages: int = 20
-    """Of each kind to each name, in each direction."""
+    """How many messages of each kind go to each name, in each direction."""
     longest: int = 4_000
-    """Bodies have up to so many bytes more than a name."""
+    """Bodies are up to so many bytes longer than a name."""
     cuts: int = 6
     seed: int = 0
     settings: dict[str, object] = field(default_factory=dict)
     ways: tuple[str, ...] = (TO_OURS, TO_LETTER)
     security: Security | None = None
-    """What names the sender of what the peer sends, if anything does."""
+    """The name of the sender in the peer's messages, if they have one."""
     midst: Midst | None = None
-    """What is done to the peer meanwhile."""
+    """A function that disturbs the peer meanwhile."""
     flows: dict[tuple[str, str, str], Flow] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     sessions: int = 0
     seconds: float = 0
     other_address: str = ""
-    """Where another stranger is, if the peer is one."""
+    """The address of another stranger, if the peer is one."""
 
     def __post_init__(self) -> None:
         declared = not self.other_address
@@ -181,7 +181,7 @@ class Cell:
         return "/".join((*names, str(number), "x" * (number * 977 % self.longest))).encode()
 
     async def _peer_sends(self, kind: str) -> None:
-        """One by one, so that cuts come between; of what is not transactional both names get a copy, with a list."""
+        """Send messages one by one, so that cuts come between them; express ones go to both names, with a list."""
         if TO_OURS not in self.ways:
             return
         names = self.node.names(OURS, KINDS[kind])
@@ -210,7 +210,7 @@ class Cell:
                 await self.peer.changed.wait()
 
     async def _node_sends(self, kind: str) -> None:
-        """The same, by commands."""
+        """Send the same with commands."""
         if TO_LETTER not in self.ways:
             return
         names = self.node.names(LETTER, KINDS[kind])
@@ -236,7 +236,7 @@ class Cell:
             self.peer.wake()
 
     def _all_came(self) -> bool:
-        """The peer has all that is for it, and has nothing more to send."""
+        """Whether the peer has everything that is for it, and has nothing more to send."""
         expected = sum(len(flow.sent) for (way, _, _), flow in self.flows.items() if way == TO_LETTER)
         return self._came() >= expected and not self._waiting()
 
@@ -250,7 +250,7 @@ class Cell:
         return self._came(), len(self.acks), len(self.peer.journal), self._waiting()
 
     async def _settle(self, what: str, done: Callable[[], bool]) -> dict[str, int]:
-        """Wait for the peer as long as something moves there, then until nothing waits at ours; says what ours has."""
+        """Wait while something moves at the peer, then until nothing waits at our node; return what that has."""
         while not done():
             before = self._moved()
             with trio.move_on_after(PATIENCE_S):
@@ -270,7 +270,7 @@ class Cell:
     # -- receiving ------------------------------------------------------------------------------------------------
 
     async def _take(self) -> None:
-        """The peer's application takes what comes, as it comes."""
+        """Let the peer's application take messages as they come."""
         queues = [queue for queue in self.peer.queues if queue.name in KINDS.values()]
         while True:
             await self.peer.until(lambda: any(queue.messages for queue in queues))
@@ -281,7 +281,7 @@ class Cell:
                     self.flows[TO_LETTER, kind, form].came.append(message.body)
 
     async def _receive(self) -> None:
-        """Ours takes all at the end; what was asked to be told of that has to come too."""
+        """Receive everything at our node at the end; the acknowledgments that were requested have to come as well."""
         for name in ("orders", "notes"):
             for body in await self.node.receive(name):
                 _, kind, form, *_ = body.decode().split("/")

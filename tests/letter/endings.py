@@ -1,4 +1,4 @@
-"""How messages end otherwise: too late, refused, rejected, sent nowhere, forgotten by a peer that lost its store."""
+"""Other endings of messages: too late, refused, rejected, sent nowhere, or forgotten by a peer that lost its store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEVER = 1e9
 
 @dataclass
 class Endings:
-    """A node and a peer, one story after the other; `faults` says where something did not end as it should."""
+    """A node and a peer, one story after the other; `faults` lists the endings that were not as they should be."""
 
     folder: Path
     address: str
@@ -37,7 +37,7 @@ class Endings:
     sessions: int = 0
     seconds: float = 0
     other_address: str = ""
-    """Where another stranger is, if the peer is one."""
+    """The address of another stranger, if the peer is one."""
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -45,11 +45,11 @@ class Endings:
         settings = {**SETTINGS, **self.settings, **({} if declared else ONE_PLACE)}
         self.node = Node(self.folder, self.address, self.peer_address, settings, declared=declared)
         self.heard: list[bytes] = []
-        """All that ours sent to all lives of the peer."""
+        """Everything that our node sent to all lives of the peer."""
         self.file: Path = self.folder / "letter.json"
 
     def peer(self, file: Path | None = None, window: int = 64) -> Peer:
-        """A new life of the letter peer, with the store that it left, or with none."""
+        """Start a new life of the letter peer, with the store that it left, or with none."""
         queues = [
             Queue(name, number, name in ("orders", "few"))
             for name, number in QUEUES.items()
@@ -95,7 +95,7 @@ class Endings:
         self.faults.append(f"{what}: {len(peer.waiting())} wait, dead letters {bodies(peer.dead_letters)}")
 
     async def settled(self, what: str, dead: int, waits: int = 0) -> None:
-        """Until so many wait at ours, none by default, and it has so many dead letters."""
+        """Wait until so many messages wait at our node, by default none, and it has so many dead letters."""
         end = trio.current_time() + PATIENCE_S
         while True:
             waiting, queues = await self.node.state()
@@ -107,7 +107,7 @@ class Endings:
         self.faults.append(f"{what}: {waiting} wait, {queues['system$;deadxact']} of {dead} dead letters")
 
     async def confirmed(self, left: int) -> None:
-        """Until ours knows of all but some that they have arrived."""
+        """Wait until our node knows that all but some of them have arrived."""
         end = trio.current_time() + PATIENCE_S
         while trio.current_time() < end:
             waiting, _ = await self.node.state()
@@ -122,7 +122,7 @@ class Endings:
     # -- stories --------------------------------------------------------------------------------------------------
 
     async def late_at_the_peer(self, peer: Peer) -> None:
-        """While ours is away, the first of a sequence gets too old, and something else too old to be received."""
+        """While our node is away, a sequence's first message becomes too old, and another too old to be received."""
         peer.send(
             self.name(OURS, "orders"), b"late", transactional=True, time_to_reach_queue=1, dead_letter=True
         )
@@ -131,7 +131,7 @@ class Endings:
         await trio.sleep(2.5)
 
     async def ended_by_ours(self, peer: Peer) -> None:
-        """Rejected by an application, no such queue, no transactional queue: dead letters, and the rest arrives."""
+        """Messages are rejected, or sent to a missing or an express queue: they are dead letters; the rest arrives."""
         options: dict[str, Any] = {"transactional": True, "dead_letter": True}
         peer.send(self.name(OURS, "orders"), b"last", **options)
         peer.send(self.name(OURS, "nobody"), b"nowhere", **options)
@@ -144,7 +144,7 @@ class Endings:
             self.faults.append(f"to-ours: {left} came, and should not have")
 
     async def comes_back(self, peer: Peer) -> None:
-        """Another stranger takes its place: what follows is taken, what is repeated is not."""
+        """Another stranger takes the peer's place: later messages are accepted, repeated ones are not."""
         orders, hears = self.name(OURS, "orders"), peer.take_order
         async with running(other := another(self.other_address, peer)):
             for behind in ([b"next"], []):
@@ -164,13 +164,13 @@ class Endings:
             self.faults.append(f"to-ours: comes back: {came}")
 
     async def late_at_ours(self) -> None:
-        """While the peer is away."""
+        """Messages become too old while the peer is away."""
         await self.node.send(self.name(LETTER, "orders"), [b"late"], *DEAD, "--time-to-reach-queue", "1")
         await self.node.send(self.name(LETTER, "orders"), [b"patient"], "--transactional")
         await trio.sleep(2)
 
     async def ended_by_the_peer(self, peer: Peer) -> None:
-        """The same, and a queue that is full after three, and takes more when these are received."""
+        """The peer ends them the same way; its queue is also full after three, until these are received."""
         orders, few = (
             next(queue for queue in peer.queues if queue.name == name) for name in ("orders", "few")
         )
@@ -211,7 +211,7 @@ class Endings:
 
 @dataclass
 class InDoubt(Endings):
-    """Ours with `expire_sent = figures`: something is over before the peer has said a word, which comes late."""
+    """Our node with `expire_sent = figures`: a message is over before the peer's word about it comes, late."""
 
     def __post_init__(self) -> None:
         self.settings = NINE

@@ -29,7 +29,7 @@ from .peer.switches import QUESTIONS, Switches
 NONE: Final = "none"
 DECLARED, UNDECLARED = "declared", "undeclared"
 BESIDES: Final = {"ping_not_on_retry": "ping_required", "ping_latest_cookie": "ping_required"}
-"""Switches that do nothing without another."""
+"""Switches that have an effect only together with another."""
 SID: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE8030000")
 
 ENDINGS: Final = (
@@ -48,7 +48,7 @@ ENDINGS: Final = (
     "order_ack_number_in_id",
     "order_ack_own_sequence",
 )
-"""What may change how messages end."""
+"""Switches that may change how messages end."""
 
 TOGETHER: Final = (
     "order_ack_recoverable",
@@ -71,7 +71,7 @@ TOGETHER: Final = (
     "message_ids_from_zero",
     "take_from_anybody",
 )
-"""What a peer may well be all at once."""
+"""Switches that a peer may well have all at once."""
 
 NEITHER: Final[dict[str, str]] = {
     "session_ack_size_short": "a receiver that counts the header, as frame 8 does, finds no packet behind it",
@@ -81,7 +81,7 @@ NEITHER: Final[dict[str, str]] = {
     "final_ack_few_classes, endings": "a rejected message ends untold: its sender waits, and keeps no dead letter",
     "no_order_ack_of_none, endings": "a peer that forgot says so by no OrderAck: what it confirmed is never sent again",
 }
-"""What cannot live with ours, declared or not, and why."""
+"""Peers that cannot work with ours, declared or not, and the reasons."""
 
 CANNOT: Final[dict[str, str]] = {
     **NEITHER,
@@ -90,7 +90,7 @@ CANNOT: Final[dict[str, str]] = {
     f"direct_arrival_untold, {UNDECLARED}": "all names are direct, and it tells about no arrival by one",
     f"refuse_null_server, {UNDECLARED}": "whoever is called by a direct name is asked for by the null GUID: 3.1.5.2.3",
 }
-"""All that cannot: its cell has to fail, or its line goes."""
+"""All peers that cannot work: their cells have to fail, or their lines are removed."""
 
 
 async def pauses(peer: Peer) -> None:
@@ -103,7 +103,7 @@ async def pauses(peer: Peer) -> None:
 
 
 async def fills(peer: Peer) -> None:
-    """The peer is full, and has room again.  [MS-MQQB] 3.1.5.8.8"""
+    """The peer becomes full, and has room again.  [MS-MQQB] 3.1.5.8.8"""
     for _ in range(5):
         await trio.sleep(0.4)
         peer.room = 0 if peer.room else inf
@@ -118,9 +118,9 @@ class Case:
     story: str = "exchange"
     midst: Midst | None = None
     also: tuple[str, ...] = ()
-    """More switches that are on."""
+    """Further switches that are on."""
     declared: bool = True
-    """Whether our topology has the peer; else it is a stranger, and there is another one."""
+    """Whether our topology has the peer; otherwise it is a stranger, and there is another one."""
 
     @property
     def label(self) -> str:
@@ -129,9 +129,10 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Each with a peer that our topology declares, and with one that it does not.
+    """Return each case with a peer that our topology declares, and with one that it does not.
 
-    Not `wraps`: what a session counts is the same for both, and of 17,000 acknowledgments strangers get 1,000.
+    `wraps` has only the first: a session's counts are the same for both, and strangers get 1,000 of 17,000
+    acknowledgments.
     """
     for case in declared_cases():
         yield case
@@ -140,7 +141,7 @@ def cases() -> Iterator[Case]:
 
 
 def declared_cases() -> Iterator[Case]:
-    """Every switch, and what only some of them change; those that are of keys meet ours in sealed/test_exchange.py."""
+    """Return every switch, and variations of some; sealed/test_exchange.py has the switches about keys."""
     for name in (NONE, *(question.name for question in QUESTIONS if not question.of_keys)):
         yield Case(name)
     for name in ENDINGS:
@@ -155,7 +156,7 @@ def declared_cases() -> Iterator[Case]:
 
 
 def addresses() -> Iterator[tuple[str, str, str]]:
-    """Three loopback addresses for each cell, by process and number, so that no two cells share port 1801."""
+    """Return three loopback addresses for each cell, by process and number, so that no two cells share port 1801."""
     for number in count(1):
         net = f"127.{64 + os.getpid() % 128}.{number % 256}"
         yield f"{net}.1", f"{net}.2", f"{net}.3"
@@ -165,7 +166,7 @@ ADDRESSES: Final = addresses()
 
 
 def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell | Endings:
-    """A node and a peer for one case; switches that it needs are on beside its own."""
+    """Return a node and a peer for one case; switches that it needs are on, too."""
     on = {case.name, BESIDES.get(case.name, case.name), *case.also} - {NONE}
     switches, (ours, theirs, other) = Switches(**dict.fromkeys(on, True)), next(ADDRESSES)
     other = "" if case.declared else other
@@ -186,7 +187,7 @@ def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell 
 
 
 def errors_in(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionError]:
-    """The errors themselves, of which some may be in groups of their own."""
+    """Return the errors themselves, some of which may be in nested groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from errors_in(error)
@@ -202,7 +203,7 @@ def verdict(label: str, faults: list[str]) -> str:
 
 
 async def run_all(chosen: list[Case], messages: int, cuts: int, seed: int, at_once: int) -> int:
-    """Run cells, some at a time, and print a line for each; says how many are not as they should be."""
+    """Run cells, several at a time, and print a line for each; return how many are not as they should be."""
     texts = {question.name: question for question in QUESTIONS}
     limit, bad = trio.CapacityLimiter(at_once), 0
 

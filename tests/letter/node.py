@@ -18,8 +18,9 @@ from .wire import direct, private
 
 OURS, LETTER, OTHER = (UUID(f"{part * 4}-0000-0000-0000-000000000001") for part in ("0b", "0a", "0c"))
 QUEUES: Final = {"orders": 32, "notes": 33, "acks": 34, "few": 35, "nowhere": 36}
-"""Queues of both, and their PrivateQueueIdentifiers. `orders`, `few` and `nowhere` are transactional; only our node
-believes that the peer has the last one."""
+"""The queues of both, and their PrivateQueueIdentifiers. `orders`, `few` and `nowhere` are transactional; only our node
+believes that the peer has the last one.
+"""
 COMMAND: Final = str(Path(sys.executable).with_name("mqproto"))
 SETTINGS: Final[Mapping[str, object]] = {
     "try_connect_interval_ms": 200,
@@ -35,19 +36,19 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 @dataclass
 class Node:
-    """One node with its neighbour's place left empty, or with all of its queues open to strangers."""
+    """One node with an empty place for its neighbour, or with all of its queues open to strangers."""
 
     folder: Path
     address: str
     peer_address: str
     settings: Mapping[str, object]
     asks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """What its queues ask of messages, by name: keys of a topology."""
+    """By name, what its queues require of messages: keys of a topology."""
     declared: bool = True
     """Whether its topology has the neighbour."""
 
     def names(self, guid: UUID, queue: str) -> dict[str, str]:
-        """By what a queue of one of the two is addressed: between strangers by a direct name alone."""
+        """How a queue of one of the two is addressed: between strangers only by a direct name."""
         numbered = {"private": private(QUEUES.get(queue, 99), guid)} if self.declared else {}
         return numbered | {"direct": direct(queue, self.address if guid == OURS else self.peer_address)}
 
@@ -76,7 +77,7 @@ class Node:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The process, from when it is ready until it has stopped; what it says is in node.log."""
+        """Run the process, from when it is ready until it has stopped; its output is in node.log."""
         words = [COMMAND, "node", "ours", "--topology", str(self.topology), "--directory", str(self.folder)]
         with (self.folder / "node.log").open("ab") as log:
             process = await trio.lowlevel.open_process(words, stdout=subprocess.PIPE, stderr=log)
@@ -98,12 +99,12 @@ class Node:
         await self.typed("send", queue, "-", "--lines", "--node", "ours", *options, lines=bodies)
 
     async def receive(self, queue: str) -> list[bytes]:
-        """All that is in a queue."""
+        """Receive everything in a queue."""
         words = ("receive", queue, "--node", "ours", "--count", "1000000", "--timeout", "0.1")
         return (await self.typed(*words, check=False)).encode().split()
 
     async def state(self) -> tuple[int, dict[str, int]]:
-        """How many messages wait to leave, and how many are in each of its queues."""
+        """Return how many messages wait to leave, and how many are in each of its queues."""
         node = await self._queues()
         waiting = sum(int(queue["waiting"]) for queue in node["outgoing"])
         return waiting, {str(queue["name"]): int(queue["waiting"]) for queue in node["local"]}
@@ -113,7 +114,7 @@ class Node:
         return next(node for node in nodes if node["running"])
 
     async def typed(self, *words: str, lines: Iterable[bytes] = (), check: bool = True) -> str:
-        """What a command prints."""
+        """Return the output of a command."""
         places = ["--topology", str(self.topology), "--directory", str(self.folder)]
         stdin = b"".join(line + b"\n" for line in lines)
         done = await trio.run_process(

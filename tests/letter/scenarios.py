@@ -1,4 +1,7 @@
-"""What happens before one looks at the wire: each brings out what a switch changes. Each runs on a clock that jumps."""
+"""Events that precede a look at the wire: each scenario shows the effect of some switch.
+
+Each runs on a clock that jumps.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ TOLD: dict[str, Any] = {"admin": private(3, A), "label": "label", "acknowledge":
 NEVER = 1e9
 BODY = b"a body of more than one block"
 SEALED = [NOTES + "x", private(10)]
-"""A list of destinations with padding within."""
+"""A list of destinations with padding inside."""
 
 
 def order(destination: str = ORDERS, **fields: Any) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def note(destination: str = NOTES, **fields: Any) -> dict[str, Any]:
 
 
 def sends(*messages: dict[str, Any], seconds: float = 20, times: int = 1) -> Scenario:
-    """A hands in messages before it has a session, and B takes them."""
+    """A hands in messages before it has a session, and B accepts them."""
 
     async def run(wire: Wire, a: Peer, b: Peer) -> None:
         async with running(a, b):
@@ -83,7 +86,7 @@ def received(message_class: int = Class.ACK_RECEIVE, **fields: Any) -> Scenario:
 
 
 async def brought(wire: Wire, a: Peer, b: Peer) -> None:
-    """A brings a message of C, who can be reached."""
+    """A brings a message from C, which can be reached."""
     c = Peer(C, AT_C, wire, addresses=dict(ADDRESSES))
     async with running(a, b, c):
         a.send(**order()).source = C
@@ -91,7 +94,7 @@ async def brought(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def out_of_order(wire: Wire, a: Peer, b: Peer) -> None:
-    """The first that comes follows on one that never came."""
+    """The first message that comes follows on one that never came."""
     async with running(a, b):
         message = a.send(**order())
         assert message.transaction
@@ -109,7 +112,7 @@ async def two_pings(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def same_ordinal(wire: Wire, a: Peer, b: Peer) -> None:
-    """Two senders whose MessageIDs meet."""
+    """Two senders have the same MessageIDs."""
     c = Peer(C, AT_C, wire, [Queue("replies", 3)], dict(ADDRESSES))
     async with running(a, b, c):
         for peer in (a, c):
@@ -132,13 +135,13 @@ def twice(after: float, **fields: Any) -> Scenario:
 
 
 async def small_window(wire: Wire, a: Peer, b: Peer) -> None:
-    """B announces 8, and acknowledges after half a second."""
+    """B announces a window of 8, and acknowledges after half a second."""
     b.window = 8
     await sends(note(), times=60)(wire, a, b)
 
 
 async def cut(wire: Wire, a: Peer, b: Peer) -> None:
-    """What B has acknowledged, but not confirmed, when the session ends."""
+    """The session ends when B has acknowledged, but not confirmed, some messages."""
     b.timers = Timers(order_ack=NEVER)
     async with running(a, b):
         for _ in range(3):
@@ -149,13 +152,13 @@ async def cut(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def two_addresses(wire: Wire, a: Peer, b: Peer) -> None:
-    """A host with two addresses, of which the second listens."""
+    """A host has two addresses, of which the second listens."""
     wire.names["shop"] = [AT_C, AT_B]
     await sends(note(r"DIRECT=OS:shop\private$\notes"))(wire, a, b)
 
 
 async def unknown_host(wire: Wire, a: Peer, b: Peer) -> None:
-    """Where B is becomes known after a while."""
+    """B's address becomes known after a while."""
     home = a.addresses.pop(b.guid)
     async with running(a, b):
         a.send(private(11))
@@ -185,7 +188,7 @@ async def full_sender(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def deleted(wire: Wire, a: Peer, b: Peer) -> None:
-    """An operator deletes what waits for C; B has the administration queue."""
+    """An operator deletes the messages that wait for C; B has the administration queue."""
     async with running(a, b):
         a.send(direct("notes", AT_C), admin=NOTES, acknowledge=NA)
         a.departures.delete(direct("notes", AT_C))
@@ -193,7 +196,7 @@ async def deleted(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def restarted(wire: Wire, a: Peer, b: Peer) -> None:
-    """A dies when all is confirmed, and sends more in its next life."""
+    """A dies when all messages are confirmed, and sends more in its next life."""
     with TemporaryDirectory() as folder:
         for _ in range(2):
             a = Peer(A, a.address, wire, switches=a.switches, file=Path(folder, "a.json"))
@@ -201,7 +204,7 @@ async def restarted(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def claimed(wire: Wire, a: Peer, b: Peer) -> None:
-    """Somebody calls from B's address and says that he is C, for whom a message waits."""
+    """A stranger calls from B's address and claims to be C, for which a message waits."""
     impostor = Peer(C, AT_B, wire)
     async with running(a, impostor):
         a.send(private(11, C))
@@ -210,7 +213,7 @@ async def claimed(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def half_confirmed(wire: Wire, a: Peer, b: Peer) -> None:
-    """Of two, the first is confirmed; the second is sent again."""
+    """The first of two messages is confirmed; the second is sent again."""
     b.timers = Timers(order_ack=NEVER)
     async with running(a, b):
         messages = [a.send(**order()) for _ in range(2)]
@@ -222,7 +225,7 @@ async def half_confirmed(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 def keyed(*messages: dict[str, Any], deceived: bool = False, times: int = 1) -> Scenario:
-    """Both have keys; by a directory that is wrong, A encrypts with a key that is nobody's."""
+    """Both have keys; because a directory is wrong, A encrypts with a key that nobody has."""
 
     async def run(wire: Wire, a: Peer, b: Peer) -> None:
         first, second = owner(0), owner(1)
@@ -238,7 +241,7 @@ def keyed(*messages: dict[str, Any], deceived: bool = False, times: int = 1) -> 
 def protected(
     cipher: str = "", signed: bool = True, hash_algorithm: int = SHA_512, **fields: Any
 ) -> dict[str, Any]:
-    """An order by a private name, encrypted and signed, or one of both."""
+    """An order to a private name, encrypted, signed, or both."""
     told = {"destination": private(10), "body": BODY, "label": "label", **fields}
     seal = CIPHERS[cipher] if cipher else None
     return order(seal=seal, sign=(SIGNED_20, hash_algorithm) if signed else None, **told)

@@ -1,4 +1,4 @@
-"""The peer's own codec on the frames of [MS-MQQB] 4.1, and on packets of its own."""
+"""The peer's codec on the frames of [MS-MQQB] 4.1, and on packets of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix in short: one cell of those that live with ours. `make letter` has all of them."""
+"""A short form of the matrix: one cell of those that work with ours. `make letter` has all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peer against peer: what each kind of message is promised.  [MS-MQQB] 3.1"""
+"""Peer against peer: the promises for each kind of message.  [MS-MQQB] 3.1"""
 
 from __future__ import annotations
 

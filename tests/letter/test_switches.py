@@ -1,4 +1,4 @@
-"""Each switch changes bytes on the wire: what one sees there with the switch off, and what with it on."""
+"""Each switch changes bytes on the wire: how these look with the switch off, and with it on."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ LIST = [NOTES, ORDERS]
 
 
 class Sight(NamedTuple):
-    """A scenario, who has the switch, and what to look at."""
+    """A scenario, the peer that has the switch, and what to look at."""
 
     who: str
     scenario: Scenario
@@ -91,7 +91,7 @@ def every(wire: Wire, own: str, kind: type[Packet]) -> list[Any]:
 
 
 def messages(wire: Wire, own: str = AT_B) -> list[UserMessage]:
-    """All messages of one, but OrderAcks and FinalAcks."""
+    """Return all messages of one peer, without OrderAcks and FinalAcks."""
     return [message for message in every(wire, own, UserMessage) if not message.orders]
 
 
@@ -105,7 +105,7 @@ def flags(wire: Wire) -> tuple[int, int]:
 
 
 def orders(wire: Wire, final: bool = False) -> list[UserMessage]:
-    """OrderAcks of B, or its FinalAcks."""
+    """Return the OrderAcks of B, or its FinalAcks."""
     found = [message for message in every(wire, AT_B, UserMessage) if message.orders]
     return [message for message in found if (message.message_class != Class.ORDER_ACK) == final]
 
@@ -129,13 +129,13 @@ def own_stamp(wire: Wire) -> bool:
 
 
 def seconds(wire: Wire, own: str, kind: type[Packet]) -> list[float]:
-    """When one sent its packets of a kind, counted from its first."""
+    """Return the seconds at which a peer sent its packets of a kind, counted from the first."""
     times = [at for at, (who, _) in zip(wire.times, wire.packets, strict=True) if who == own]
     return [round(at, 1) for at, packet in zip(times, wire.of(own), strict=True) if isinstance(packet, kind)]
 
 
 def size_beside_length(wire: Wire, kind: type[Packet]) -> int:
-    """How many bytes of B's first packet with a SessionHeader its PacketSize leaves out."""
+    """Return how many bytes of B's first packet with a SessionHeader are not counted in its PacketSize."""
     for own, data in wire.packets:
         head = BASE.unpack(data[: BASE.size])
         if own == AT_B and head[2] & 0x10 and bool(head[2] & 8) == (kind is SessionAck):
@@ -148,7 +148,7 @@ def first(wire: Wire, own: str = AT_A) -> bytes:
 
 
 def message_bytes(wire: Wire) -> bytes:
-    """A's first message."""
+    """Return A's first message."""
     return next(data for own, data in wire.packets if own == AT_A and not BASE.unpack(data[:16])[2] & 8)
 
 
@@ -159,7 +159,7 @@ def list_size(wire: Wire) -> int:
 
 
 def before_any_ack(wire: Wire) -> int:
-    """How many messages A sent before B acknowledged one."""
+    """Return how many messages A sent before B acknowledged one."""
     count = 0
     for own, data in wire.packets:
         kind = BASE.unpack(data[:16])[2]
@@ -170,12 +170,12 @@ def before_any_ack(wire: Wire) -> int:
 
 
 def refused(wire: Wire) -> list[int]:
-    """With which classes B refused what A has sent."""
+    """Return the classes with which B refused messages from A."""
     return [message.message_class for message in orders(wire, final=True)]
 
 
 def signed_as(wire: Wire) -> int:
-    """Of what kind the signature of A's first message is."""
+    """Return the kind of the signature of A's first message."""
     message = messages(wire, AT_A)[0]
     Protection(Codec(), keys_of(owner(1), B, owner(0), A), Switches()).judge(message)
     assert message.security

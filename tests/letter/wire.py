@@ -1,4 +1,4 @@
-"""A network without sockets, for peers that meet each other: it writes down all packets, and can fail."""
+"""A network without sockets, for peers that meet each other: it records all packets, and can fail."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tapped(trio.abc.Stream):
 
 @dataclass
 class Wire:
-    """The network, and what crossed it: of each packet who sent it, and its bytes."""
+    """The network, and what crossed it: for each packet its sender and its bytes."""
 
     packets: list[tuple[str, bytes]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -89,13 +89,13 @@ class Wire:
         return response
 
     def of(self, own: str, codec: Codec | None = None) -> list[Packet]:
-        """What one of them sent, as records."""
+        """Return the packets that one of them sent, as records."""
         return [(codec or Codec()).unpack(data) for address, data in self.packets if address == own]
 
 
 @asynccontextmanager
 async def running(*peers: Peer) -> AsyncIterator[None]:
-    """Peers that run until the block is over, and then are killed."""
+    """Run peers until the block is over, and then kill them."""
     async with trio.open_nursery() as nursery:
         for peer in peers:
             started = trio.Event()
@@ -111,7 +111,7 @@ ADDRESSES = {A: AT_A, B: AT_B, C: AT_C}
 def pair(
     wire: Wire, ours: Switches | None = None, theirs: Switches | None = None, **both: Any
 ) -> tuple[Peer, Peer]:
-    """Two peers that know each other; B has a queue of each kind, A has `replies`."""
+    """Return two peers that know each other; B has a queue of each kind, A has `replies`."""
     a = Peer(A, AT_A, wire, [Queue("replies", 3)], dict(ADDRESSES), ours or Switches(), **both)
     queues = [Queue("orders", 10, transactional=True), Queue("notes", 11)]
     b = Peer(B, AT_B, wire, queues, dict(ADDRESSES), theirs or Switches(), **both)

@@ -1,4 +1,4 @@
-"""Packets to bytes and back, with struct alone.  [MS-MQQB] 2.2, [MS-MQMQ] 2.2.18 to 2.2.20"""
+"""Turns packets into bytes and back, only with struct.  [MS-MQQB] 2.2, [MS-MQMQ] 2.2.18 to 2.2.20"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INTERNAL, SESSION, DEBUG, BASE_RESERVED = 0x8, 0x10, 0x20, 0xFEC0
 SESSION_HEADER: Final = struct.Struct("<HHIHHHH")
 LONGEST_LIST: Final = 4096
 ANSWERED: Final = 0x5A
-"""BaseHeader.Reserved of a response, as frame 4 has it; a request has what happens to be there.  [MS-MQQB] 4.1.4"""
+"""BaseHeader.Reserved of a response, as in frame 4; in a request the field may have any value.  [MS-MQQB] 4.1.4"""
 
 # UserHeader.Flags, [MS-MQMQ] 2.2.19.2
 RECOVERABLE, DEAD_LETTER, JOURNAL = 1 << 5, 1 << 8, 1 << 9
@@ -49,12 +49,12 @@ USER_RESERVED: Final = 0xED000080
 
 @dataclass
 class Codec:
-    """Builds and reads packets; some switches are about nothing else."""
+    """Builds and reads packets; some switches affect only this."""
 
     switches: Switches = field(default_factory=Switches)
 
     def guid(self, guid: UUID) -> bytes:
-        """In the order of [MS-DTYP] 2.3.4, as the hex dumps of 4.1 have it, or as their prose does."""
+        """Return a GUID's bytes in the order of [MS-DTYP] 2.3.4, as in the hex dumps of 4.1, or that of their text."""
         return guid.bytes_le[::-1] if self.switches.guids_reversed else guid.bytes_le
 
     def read_guid(self, data: bytes) -> UUID:
@@ -63,7 +63,7 @@ class Codec:
     # -- packets of a stream --------------------------------------------------------------------------------------
 
     def size(self, head: bytes) -> int:
-        """How many bytes the packet has that begins with this BaseHeader.  [MS-MQMQ] 2.2.19.1"""
+        """Return the size of the packet that begins with this BaseHeader.  [MS-MQMQ] 2.2.19.1"""
         version, _, flags, signature, size, _ = BASE.unpack(head)
         if (version, signature) != (VERSION, SIGNATURE):
             raise MalformedError("no BaseHeader")  # [MS-MQQB] 3.1.5.1.2
@@ -126,7 +126,7 @@ class Codec:
         )
 
     def _pack_establish(self, packet: EstablishConnection) -> bytes:
-        """RE is 0x10; SE says that no Ping was sent; the system is one of a server.  [MS-MQQB] 2.2.3.1"""
+        """RE is 0x10; SE says that no Ping was sent; the system is a server's.  [MS-MQQB] 2.2.3.1"""
         system = (
             0x10 | 0x200 | (0 if packet.pinged else 0x100) | (0xF800 if self.switches.reserved_bits else 0)
         )
@@ -205,7 +205,7 @@ class Codec:
         return head + names + message.connector
 
     def names(self, message: UserMessage) -> list[tuple[int, bytes]]:
-        """Its destination, administration and response queues: of each the type and the bytes, without padding."""
+        """Return its destination, administration and response queues: for each its type and bytes, without padding."""
         hosts = {message.address: 3}
         at_both = {message.source: 2, **hosts}
         queues = (message.destination, hosts), (message.admin, at_both), (message.response, at_both)
@@ -229,7 +229,7 @@ class Codec:
         return message, flags
 
     def _pack_name(self, name: str, hosts: dict[UUID, int]) -> tuple[int, bytes]:
-        """A type for UserHeader.Flags, and the name that goes with it.  [MS-MQMQ] 2.2.18.1.5, 2.2.18.1.7"""
+        """Return a type for UserHeader.Flags, and the name that belongs to it.  [MS-MQMQ] 2.2.18.1.5, 2.2.18.1.7"""
         kind, _, rest = name.partition("=")
         match kind.upper():
             case "":
@@ -325,7 +325,7 @@ class Codec:
         reader.align(start)
 
     def elements(self, names: list[str], padded: bool = True) -> bytes:
-        """FormatNameList.  [MS-MQMQ] 2.2.18.1.4, 2.2.20.2"""
+        """Return a FormatNameList.  [MS-MQMQ] 2.2.18.1.4, 2.2.20.2"""
         elements = b""
         for name in names:
             kind, _, rest = name.partition("=")
@@ -339,7 +339,7 @@ class Codec:
         return elements
 
     def _pack_lists(self, names: list[str], signature: bytes) -> bytes:
-        """Destinations, no administration or response queues, and a signature.  [MS-MQMQ] 2.2.20.1 to 2.2.20.3"""
+        """Pack destinations, no administration or response queues, and a signature.  [MS-MQMQ] 2.2.20.1 to 2.2.20.3"""
         elements = self.elements(names)
         size = 12 + len(elements) + (0 if self.switches.list_size_unpadded else len(padding(len(elements))))
         lists = struct.pack("<IHHI", size, 0x64, 0, len(names)) + elements + padding(len(elements))
@@ -348,7 +348,7 @@ class Codec:
         return lists + struct.pack("<HHI", 0x15E, 0, len(signature)) + signature + padding(len(signature))
 
     def _read_lists(self, reader: Reader) -> tuple[list[str], bytes]:
-        """All queues that were sent a copy, and the signature."""
+        """Read all queues that were sent a copy, and the signature."""
         lists = []
         for _ in range(3):
             start = reader.at
@@ -374,7 +374,7 @@ class Codec:
     # -- what a body or a datagram holds --------------------------------------------------------------------------
 
     def pack_order(self, it: OrderBody, final: bool) -> bytes:
-        """[MS-MQQB] 2.2.4.1, 2.2.5.1; note 17: the reserved bytes of an OrderAck are whatever they are."""
+        """[MS-MQQB] 2.2.4.1, 2.2.5.1; note 17: the reserved bytes of an OrderAck may have any value."""
         tail = self.guid(it.source) + struct.pack("<I", it.message_id)
         if not final:
             tail = (b"\xa5" if self.switches.junk else b"\0") * 20
@@ -388,7 +388,7 @@ class Codec:
         return OrderBody(TxSequenceId(stamp, ordinal), number, previous, *named)
 
     def pack_ping(self, ping: Ping) -> bytes:
-        """Flags that are not used may be anything, note 19.  [MS-MQQB] 2.2.7"""
+        """Pack a Ping; unused flags may have any value, note 19.  [MS-MQQB] 2.2.7"""
         flags = (
             ping.rc | ping.refused << 1 | (0xFFFC if self.switches.reserved_bits or self.switches.junk else 0)
         )

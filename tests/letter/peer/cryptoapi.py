@@ -1,7 +1,7 @@
 """Key blobs, session keys, bodies and signatures as bytes.  [MS-MQQB] 2.4, 3.1.7.1.5, [MS-MQMQ] 2.2.19.3
 
-RSA is that of RFC 8017 7.2 and 8.2 on whole numbers: so any length of key will do, and any switch. It is slow and tells
-by its time what it does, as nothing but a test may. The ciphers, and MD2 and MD4, are those of pycryptodome.
+RSA is that of RFC 8017 7.2 and 8.2, on integers: so it works with any length of key, and with any switch. It is slow,
+and its timing reveals its keys, which only a test may do. The ciphers, and MD2 and MD4, are those of pycryptodome.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ KEY_EXCHANGE, SIGNATURES = 0xA400, 0x2400
 PUBLIC_BLOB: Final = struct.Struct("<BBHI4sII")
 SIMPLE_BLOB: Final = struct.Struct("<BBHII")
 LONGEST_BLOCK: Final = 256
-"""How long encryptedKey is by the letter of [MS-MQQB] 2.4.2."""
+"""The length of encryptedKey as stated in [MS-MQQB] 2.4.2."""
 PROVIDERS: Final = {
     BASE_PRIVACY: (1, "Microsoft Base Cryptographic Provider v1.0"),
     ENHANCED_PRIVACY: (1, "Microsoft Enhanced Cryptographic Provider v1.0"),
     ADVANCED_PRIVACY: (24, "Microsoft Enhanced RSA and AES Cryptographic Provider"),
 }
-"""Type and name, by PrivacyLevel.  [MS-MQQB] 3.1.5.8.3"""
+"""The type and the name of each provider, by PrivacyLevel.  [MS-MQQB] 3.1.5.8.3"""
 KEY_BITS: Final = {
     (BASE_PRIVACY, RC2): 40,
     (BASE_PRIVACY, RC4): 40,
@@ -55,7 +55,7 @@ KEY_BITS: Final = {
     (ADVANCED_PRIVACY, AES_192): 192,
     (ADVANCED_PRIVACY, AES_256): 256,
 }
-"""What goes with what, and UseSymmKeyLength.  [MS-MQMQ] 2.2.19.3, [MS-MQQB] 3.1.7.1.5"""
+"""The key lengths that belong together, and UseSymmKeyLength.  [MS-MQMQ] 2.2.19.3, [MS-MQQB] 3.1.7.1.5"""
 HASHES: Final[dict[int, Callable[[bytes], bytes]]] = {
     MD5: lambda data: hashlib.md5(data).digest(),
     SHA_1: lambda data: hashlib.sha1(data).digest(),
@@ -72,18 +72,18 @@ DIGEST_INFO: Final = {
     SHA_256: "3031300d060960864801650304020105000420",
     SHA_512: "3051300d060960864801650304020305000440",
 }
-"""What names the hash before it is encrypted.  RFC 8017 9.2, note 1"""
+"""The prefix that names the hash before it is encrypted.  RFC 8017 9.2, note 1"""
 
 
 class UndecipherableError(Exception):
-    """The bytes are none of what they should be; the text says which."""
+    """The bytes are not what they should be; the text says what is wrong."""
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
 def pack_public_key(key: RSAPublicKey, algorithm: int = KEY_EXCHANGE) -> bytes:
-    """A PUBLICKEYBLOB.  [MS-MQQB] 2.4.1"""
+    """Return a PUBLICKEYBLOB.  [MS-MQQB] 2.4.1"""
     numbers, size = key.public_numbers(), key.key_size // 8
     head = PUBLIC_BLOB.pack(6, 2, 0, algorithm, b"RSA1", 8 * size, numbers.e)
     return head + numbers.n.to_bytes(size, "little")
@@ -100,7 +100,7 @@ def read_public_key(blob: bytes) -> RSAPublicKey:
 def pack_session_key(
     key: bytes, algorithm: int, receiver: RSAPublicKey, switches: Switches, random: Random = os.urandom
 ) -> bytes:
-    """A SIMPLEBLOB.  [MS-MQQB] 2.4.2"""
+    """Return a SIMPLEBLOB.  [MS-MQQB] 2.4.2"""
     size = receiver.key_size // 8
     if switches.key_in_block_reversed:
         key = key[::-1]
@@ -117,7 +117,7 @@ def pack_session_key(
 def read_session_key(
     blob: bytes, level: int, algorithm: int, own: RSAPrivateKey, switches: Switches, random: Random
 ) -> bytes:
-    """The key of a SIMPLEBLOB; of a block that is encrypted in a wrong way one that nobody knows."""
+    """Return the key in a SIMPLEBLOB; for a block that was encrypted wrongly, return a key that nobody knows."""
     if len(blob) < SIMPLE_BLOB.size:
         raise UndecipherableError("EncryptionKey is not a SIMPLEBLOB")
     head, block, size = blob[: SIMPLE_BLOB.size], blob[SIMPLE_BLOB.size :], own.key_size // 8
@@ -141,7 +141,7 @@ def read_session_key(
 
 
 def cipher(key: bytes, algorithm: int, switches: Switches) -> Any:
-    """What runs over one body; where `rc4_goes_on`, over one after the other.  [MS-MQQB] 3.1.5.8.3"""
+    """Return the cipher for one body; if `rc4_goes_on`, for one body after the other.  [MS-MQQB] 3.1.5.8.3"""
     bits = 8 * len(key)
     if bits == 40 and switches.salted_40_bit_keys:
         key += bytes(11)
@@ -156,7 +156,7 @@ def cipher(key: bytes, algorithm: int, switches: Switches) -> Any:
 
 
 def padded(body: bytes, algorithm: int) -> bytes:
-    """PKCS #5.  [MS-MQMQ] 2.2.19.3"""
+    """Pad with PKCS #5.  [MS-MQMQ] 2.2.19.3"""
     if algorithm == RC4:
         return body
     block = 8 if algorithm == RC2 else 16
@@ -181,7 +181,7 @@ def decrypted(it: Any, body: bytes, algorithm: int) -> bytes:
 
 
 def signature(key: RSAPrivateKey, algorithm: int, data: bytes, switches: Switches) -> bytes:
-    """The hash, encrypted with the private key.  [MS-MQQB] 3.1.7.1.4"""
+    """Return the hash, encrypted with the private key.  [MS-MQQB] 3.1.7.1.4"""
     size, numbers = key.key_size // 8, key.private_numbers()
     number = int.from_bytes(_encoded(algorithm, data, size, switches))
     order = "big" if switches.signature_big_endian else "little"
@@ -189,7 +189,7 @@ def signature(key: RSAPrivateKey, algorithm: int, data: bytes, switches: Switche
 
 
 def is_signature(key: RSAPublicKey, algorithm: int, data: bytes, it: bytes, switches: Switches) -> bool:
-    """[MS-MQQB] 3.1.5.8.3: MD2 and MD4 verify nothing, unless they are taken."""
+    """[MS-MQQB] 3.1.5.8.3: MD2 and MD4 verify nothing, unless they are accepted."""
     size, numbers = key.key_size // 8, key.public_numbers()
     if algorithm not in HASHES or (algorithm in (MD2, MD4) and not switches.md2_and_md4_taken):
         return False
@@ -200,7 +200,7 @@ def is_signature(key: RSAPublicKey, algorithm: int, data: bytes, it: bytes, swit
 
 
 def _encoded(algorithm: int, data: bytes, size: int, switches: Switches) -> bytes:
-    """EMSA-PKCS1-v1_5."""
+    """Encode a hash with EMSA-PKCS1-v1_5."""
     named = b"" if switches.signature_without_oid else bytes.fromhex(DIGEST_INFO[algorithm])
     told = named + HASHES[algorithm](data)
     return b"\0\1" + b"\xff" * (size - 3 - len(told)) + b"\0" + told

@@ -1,4 +1,4 @@
-"""How messages leave: numbered, sent, sent again, confirmed, expired.  [MS-MQQB] 3.1.5.6, 3.1.5.7, 3.1.6.5, 3.1.7.1"""
+"""How messages leave: numbered, sent, sent again, confirmed, expired. [MS-MQQB] 3.1.5.6, 3.1.5.7, 3.1.6.5, 3.1.7.1"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .peer import Peer
 
 BATCH: Final = 64
-"""How many are sent again at once, unless it is all."""
+"""How many messages are sent again at once, unless all are."""
 
 
 class Departures:
@@ -24,15 +24,15 @@ class Departures:
     def __init__(self, peer: Peer) -> None:
         self.peer, self.switches = peer, peer.switches
         self.queues: dict[str, OutgoingQueue] = {}
-        """By format name without case."""
+        """The outgoing queues, by format name, ignoring case."""
         self.sequences: dict[str, Sequence] = {}
-        """By format name too, or by neighbour."""
+        """The sequences, also by format name, or by neighbour."""
         self.awaiting: list[UserMessage] = []
         """AwaitingFinalACKTable."""
         self.finals: dict[int, int] = {}
         """The class of the FinalAck of each message, for tests."""
         self.last_stamp = 0
-        """The last TimeStamp that was given to a sequence, and the last Ordinal that any has."""
+        """The last TimeStamp given to a sequence, and the last Ordinal of any."""
         self.last_ordinal = 0
 
     # -- queues and sequences -------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class Departures:
         return self.queues[key]
 
     def _first_identifier(self) -> TxSequenceId:
-        """A TimeStamp for each sequence, or the one of the installation for all.  [MS-MQQB] 3.1.1.3.1, note 35"""
+        """Return a TimeStamp for each sequence, or the installation's for all.  [MS-MQQB] 3.1.1.3.1, note 35"""
         if self.switches.ordinals_interleave:
             self.last_stamp = self.last_stamp or int(self.peer.utc())
             self.last_ordinal += 1
@@ -56,7 +56,7 @@ class Departures:
         return TxSequenceId(self.last_stamp, 1)
 
     def renew(self, sequence: Sequence, at_least: int = 0) -> None:
-        """Begin a new sequence where nothing waits in the old one.  [MS-MQQB] 3.1.5.6"""
+        """Begin a new sequence if nothing waits in the old one.  [MS-MQQB] 3.1.5.6"""
         if any(True for _ in self._unconfirmed(sequence)) or (sequence.next_number == 1 and not at_least):
             return
         ordinal = max(sequence.identifier.ordinal + 1, at_least)
@@ -67,7 +67,7 @@ class Departures:
         sequence.interval_index, sequence.resend_at, sequence.batch_end = 0, inf, 0
 
     def _unconfirmed(self, sequence: Sequence) -> Iterator[tuple[OutgoingQueue, Outgoing]]:
-        """What has a number in this sequence and no OrderAck."""
+        """Return the messages that have a number in this sequence and no OrderAck."""
         for queue in self.queues.values():
             for entry in queue.transactional():
                 it = entry.message.transaction
@@ -75,7 +75,7 @@ class Departures:
                     yield queue, entry
 
     def post(self, message: UserMessage) -> None:
-        """Take a message for somebody else.  [MS-MQQB] 3.1.7.12"""
+        """Accept a message for another queue manager.  [MS-MQQB] 3.1.7.12"""
         queue, entry = self.queue(message.destination), Outgoing(message)
         if message.transaction and not self.switches.numbered_when_sent:
             self._number(queue, message)
@@ -92,7 +92,7 @@ class Departures:
     # -- sending --------------------------------------------------------------------------------------------------
 
     def leave(self, now: float) -> None:
-        """Send what the windows let through; an acknowledgment may ride on the last for each session."""
+        """Send what the windows allow; an acknowledgment may ride on the last message for each session."""
         order = list(self.queues.values())
         sessions = {queue.name: self.peer.session_for(queue.name) for queue in order}
         turn: dict[Session, list[tuple[OutgoingQueue, Outgoing]]] = {}
@@ -117,7 +117,7 @@ class Departures:
                 session.send_message(entry, last=entry is chosen[-1][1])
 
     def _prepare(self, queue: OutgoingQueue, entry: Outgoing, now: float) -> None:
-        """Numbers and the Transactional Ack Wait Timer.  [MS-MQQB] 3.1.7.1.3, 3.1.2.6"""
+        """Set numbers and the Transactional Ack Wait Timer.  [MS-MQQB] 3.1.7.1.3, 3.1.2.6"""
         it, sequence = entry.message.transaction, queue.sequence
         if it is None:
             return
@@ -133,7 +133,7 @@ class Departures:
         return table[min(sequence.interval_index, len(table) - 1)]
 
     def time_out(self, now: float) -> float:
-        """Send again what has no OrderAck; says when the next time-out is.  [MS-MQQB] 3.1.6.5, note 24"""
+        """Send messages without an OrderAck again; return when the next time-out is.  [MS-MQQB] 3.1.6.5, note 24"""
         for sequence in self.sequences.values():
             if sequence.resend_at <= now:
                 if not self.switches.interval_grows_with_ack:
@@ -142,7 +142,7 @@ class Departures:
         return min((sequence.resend_at for sequence in self.sequences.values()), default=inf)
 
     def _resend(self, sequence: Sequence, after: int) -> bool:
-        """Mark what is unconfirmed above a number as to be sent; all, or a batch whose end an OrderAck will tell."""
+        """Mark unconfirmed messages above a number for resending: all, or a batch whose end an OrderAck will tell."""
         again = [entry for _, entry in self._unconfirmed(sequence) if entry.transmitted]
         again = [
             entry for entry in again if entry.message.transaction and entry.message.transaction.number > after
@@ -155,7 +155,7 @@ class Departures:
         return bool(again)
 
     def reopened(self, session: Session) -> None:
-        """A session opened: with `resend_at_open` all that has no OrderAck is sent again.  [MS-MQQB] 3.1.3.2"""
+        """Handle an opened session: with `resend_at_open`, resend all without an OrderAck.  [MS-MQQB] 3.1.3.2"""
         if self.switches.resend_at_open:
             for queue in self.queues.values():
                 if self.peer.session_for(queue.name) is session:
@@ -165,7 +165,7 @@ class Departures:
     # -- what is said of them -------------------------------------------------------------------------------------
 
     def taken(self, entry: Outgoing) -> None:
-        """The next hop has it on disk, or in memory if it is express.  [MS-MQQB] 3.1.5.5.2 to 3.1.5.5.4"""
+        """Note that the next hop has it on disk, or in memory if it is express.  [MS-MQQB] 3.1.5.5.2 to 3.1.5.5.4"""
         if entry.message.transaction is None:
             for queue in self.queues.values():
                 if entry in queue.entries:
@@ -174,9 +174,9 @@ class Departures:
                         self.peer.journal.append(entry.message)
 
     def take_order_ack(self, body: OrderBody, now: float) -> None:
-        """All up to a number has arrived.  [MS-MQQB] 3.1.5.6
+        """Take an OrderAck: all messages up to a number have arrived.  [MS-MQQB] 3.1.5.6
 
-        By its TxSequenceID the sequence is found, or, where that names none of ours, because only one waits.
+        Its TxSequenceID identifies the sequence. If it is none of ours, the only sequence that waits is taken.
         """
         found = [sequence for sequence in self.sequences.values() if sequence.identifier == body.sequence]
         if not found:
@@ -199,7 +199,7 @@ class Departures:
             self._confirmed(sequence, now)
 
     def _confirmed(self, sequence: Sequence, now: float) -> None:
-        """Something left a sequence: the timer begins anew, or the sequence does."""
+        """Note that a message left a sequence: the timer starts again, or the sequence begins anew."""
         if not self.switches.interval_grows_with_ack:
             sequence.interval_index = 0
         waits = any(entry.transmitted for _, entry in self._unconfirmed(sequence))
@@ -207,7 +207,7 @@ class Departures:
         self.renew(sequence)
 
     def take_final_ack(self, message_class: int, body: OrderBody, now: float) -> None:
-        """A message was received, or will never be.  [MS-MQQB] 3.1.5.7"""
+        """Take a FinalAck: a message was received, or never will be.  [MS-MQQB] 3.1.5.7"""
         if body.source != self.peer.guid:
             return
         self.finals[body.message_id] = message_class
@@ -230,14 +230,14 @@ class Departures:
     # -- what ends here -------------------------------------------------------------------------------------------
 
     def expires(self, message: UserMessage) -> float:
-        """The last second of a message, UTC.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.19.1"""
+        """Return the last second of a message's life, UTC.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.19.1"""
         life = message.time_to_reach_queue
         if not self.switches.life_counts_on_arrival:
             life = min(life, message.time_to_be_received)
         return inf if life == ENDLESS else message.sent_time + life
 
     def expire(self, utc: float) -> float:
-        """Give up what is too old to be sent; says when the next one will be.  [MS-MQQB] 3.1.7.1.2"""
+        """Give up messages too old to be sent; return when the next one will be.  [MS-MQQB] 3.1.7.1.2"""
         following = inf
         for queue in self.queues.values():
             for entry in list(queue.entries):
@@ -251,7 +251,7 @@ class Departures:
         return following
 
     def delete(self, name: str) -> None:
-        """An operator empties an outgoing queue.  [MS-MQDMPR] 3.1.7.1.7"""
+        """Empty an outgoing queue, as an operator would.  [MS-MQDMPR] 3.1.7.1.7"""
         queue = self.queue(name)
         for entry in list(queue.entries):
             purged = self.switches.deleted_is_purged
@@ -264,7 +264,7 @@ class Departures:
         self.peer.arrivals.tell(entry.message, message_class, NA)
 
     def own_sequence(self, neighbour: UUID) -> TxSequenceId:
-        """OutgoingTxSequenceID of the session with a neighbour, as the table of 3.1.7.17 asks for it."""
+        """Return OutgoingTxSequenceID of the session with a neighbour, as the table of 3.1.7.17 requires it."""
         for queue in self.queues.values():
             if queue.sequence.next_number > 1 and self.peer.leads_to(queue.name, neighbour):
                 return queue.sequence.identifier

@@ -1,4 +1,4 @@
-"""What carries bytes between queue managers: TCP and UDP, with an address of their own for each.  [MS-MQQB] 2.1"""
+"""The network between queue managers: TCP and UDP, with a separate address for each of them.  [MS-MQQB] 2.1"""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Protocol
 import trio
 
 Serve = Callable[[trio.abc.Stream, str], Awaitable[None]]
-"""Called for each connection that comes, with the address that it comes from."""
+"""A function that is called for each incoming connection, with the address that it comes from."""
 Answer = Callable[[bytes, int], bytes | None]
-"""Called for each Ping that comes, with the port that it comes from."""
+"""A function that is called for each incoming Ping, with the port that it comes from."""
 
 
 class Network(Protocol):
-    """What a peer asks of its network; `wire.py` has one without sockets."""
+    """The operations that a peer needs from its network; `wire.py` has one without sockets."""
 
     async def resolve(self, host: str) -> list[str]:
-        """The addresses of a host, in the order in which to try them."""
+        """Return the addresses of a host, in the order in which to try them."""
 
     async def connect(self, own: str, address: str) -> trio.abc.Stream:
-        """A connection to there from our own address; raises OSError."""
+        """Connect to this address from our own; raises OSError."""
 
     async def serve(self, own: str, serve: Serve, answer: Answer, started: trio.Event) -> None:
-        """Listen for connections and Pings until it is cancelled."""
+        """Listen for connections and Pings until cancelled."""
 
     async def ping(self, own: str, address: str, request: bytes) -> bytes | None:
-        """What answers a Ping within a second.  [MS-MQQB] 3.1.2.9"""
+        """Return the answer to a Ping, if one comes within a second.  [MS-MQQB] 3.1.2.9"""
 
 
 class Sockets:
-    """The real one."""
+    """The real network."""
 
     def __init__(self, port: int = 1801, ping_port: int = 3527) -> None:
         self.port, self.ping_port = port, ping_port

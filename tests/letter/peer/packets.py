@@ -1,6 +1,6 @@
 """The packets of a session as records.  [MS-MQQB] 2.2, [MS-MQMQ] 2.2.18 to 2.2.20
 
-`codec.py` turns them into bytes and back. Queues go by their format names, [MS-MQMQ] 2.1:
+`codec.py` turns them into bytes and back. Queues are named by their format names, [MS-MQMQ] 2.1:
 `DIRECT=TCP:127.0.0.2\\orders`, `PRIVATE=guid\\a`, `PUBLIC=guid`; an empty string is no queue.
 """
 
@@ -12,17 +12,17 @@ from uuid import UUID
 
 NULL: Final = UUID(int=0)
 ENDLESS: Final = 0xFFFFFFFF
-"""A time to live without an end."""
+"""A time to live that never ends."""
 
 ORDER_QUEUE: Final = 4
-"""PrivateQueueIdentifier of order_queue$.  [MS-MQQB] 2.2.4"""
+"""The PrivateQueueIdentifier of order_queue$.  [MS-MQQB] 2.2.4"""
 ORDER_QUEUE_NAME: Final = r"PRIVATE$\order_queue$"
 ORDERING: Final = "QM Ordering Ack"
 """The label of each OrderAck and FinalAck."""
 
 
 class MalformedError(Exception):
-    """The bytes form no packet: the session closes.  [MS-MQQB] 3.1.5.1.3"""
+    """The bytes do not form a packet: the session closes.  [MS-MQQB] 3.1.5.1.3"""
 
 
 class Class:
@@ -66,7 +66,7 @@ SIGNED_10, SIGNED_20, SIGNED_30 = 1, 3, 5
 
 
 class TxSequenceId(NamedTuple):
-    """Names one sequence; it compares as one number of 64 bits.  [MS-MQMQ] 2.2.18.1.2"""
+    """Identifies one sequence; it compares as one number of 64 bits.  [MS-MQMQ] 2.2.18.1.2"""
 
     time_stamp: int
     ordinal: int
@@ -77,7 +77,7 @@ NO_SEQUENCE: Final = TxSequenceId(0, 0)
 
 @dataclass
 class Ping:
-    """A request or a response: nothing in it says which.  [MS-MQQB] 2.2.7"""
+    """A request or a response: nothing in it tells which.  [MS-MQQB] 2.2.7"""
 
     cookie: int
     guid: UUID
@@ -110,7 +110,7 @@ class ConnectionParameters:
 
 @dataclass
 class SessionHeader:
-    """What acknowledges, alone in a SessionAck or on a message.  [MS-MQMQ] 2.2.20.4"""
+    """The acknowledgments, alone in a SessionAck or on a message.  [MS-MQMQ] 2.2.20.4"""
 
     ack_sequence_number: int
     recoverable_ack_number: int
@@ -129,7 +129,7 @@ class SessionAck:
 
 @dataclass
 class Transaction:
-    """[MS-MQMQ] 2.2.20.5; by default the one message of its transaction, of which it is the first and the last."""
+    """[MS-MQMQ] 2.2.20.5; by default the first and last message of its transaction."""
 
     sequence: TxSequenceId
     number: int
@@ -142,7 +142,7 @@ class Transaction:
 
 @dataclass
 class Security:
-    """[MS-MQMQ] 2.2.20.6; by default a SID and nothing else, with AI clear, as frame 7 of [MS-MQQB] 4.1 has it."""
+    """[MS-MQMQ] 2.2.20.6; by default only a SID, with AI clear, as in frame 7 of [MS-MQQB] 4.1."""
 
     sender: bytes = b""
     """A SID, or the GUID of a queue manager."""
@@ -160,7 +160,7 @@ class Security:
 
     @property
     def signed_as(self) -> int:
-        """AS: what kind of signature was verified, which a receiver sets; 0 for none."""
+        """AS: the kind of signature that was verified, which a receiver sets; 0 for none."""
         return self.flags >> 8 & 15
 
 
@@ -177,7 +177,7 @@ class OrderBody:
 
 @dataclass
 class UserMessage:
-    """[MS-MQMQ] 2.2.20; OrderAck, FinalAck and administration acknowledgments too are of this form."""
+    """[MS-MQMQ] 2.2.20; OrderAck, FinalAck and administration acknowledgments also have this form."""
 
     source: UUID
     address: UUID
@@ -210,16 +210,16 @@ class UserMessage:
     encryption_algorithm: int = 0x6801
     extension: bytes = b""
     connector: bytes = b""
-    """ConnectorType, a GUID as it lies in the packet."""
+    """ConnectorType, a GUID as it is in the packet."""
     security: Security | None = None
     destinations: list[str] = field(default_factory=list)
-    """All queues that were sent a copy, which puts a MultiQueueFormatHeader into the packet."""
+    """All queues that were sent a copy, in a MultiQueueFormatHeader."""
     list_signature: bytes = b""
     """The signature beside that list."""
     judged: int | None = None
-    """What its protection came to, which is not in the packet: 0, a class, or None before it was looked at."""
+    """The result of checking its protection, which is not in the packet: 0, a class, or None if not checked yet."""
     neighbour: UUID = NULL
-    """Who brought it, and from which address; both are not in the packet."""
+    """The neighbour that brought it, and its address; neither is in the packet."""
     neighbour_address: str = ""
 
     @property

@@ -1,7 +1,8 @@
 """The letter peer: one queue manager at one address, slow and simple.  [MS-MQQB] 3.1
 
-Everything happens in turns. What comes is taken in at once; then one turn does what is due, in one order, and says when
-something is due next. Nothing leaves before a turn is over, and the store is written before that.
+Everything happens in turns. Arriving packets are accepted at once. Then one turn does everything that is due, in a
+fixed order, and returns when something is due next. Nothing leaves before a turn is over, and the store is written
+before that.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .switches import Switches
 
 @dataclass(frozen=True)
 class Timers:
-    """In seconds, as Windows has them: notes 24, 43, 45, 51 and 52 of [MS-MQQB] 6."""
+    """The timers in seconds, as Windows has them: notes 24, 43, 45, 51 and 52 of [MS-MQQB] 6."""
 
     retry_connect: float = 5
     session_initialization: float = 60
@@ -45,33 +46,33 @@ class Timers:
 
 @dataclass
 class Call:
-    """How it stands with calling one host."""
+    """The state of calling one host."""
 
     again_at: float = -inf
     busy: bool = False
     retry: bool = False
-    """The retry timer starts the next attempt."""
+    """The retry timer, which starts the next attempt."""
 
 
 @dataclass(eq=False)
 class Peer:
-    """A queue manager: who it is, where, and all that it has."""
+    """A queue manager: its identity, its address, and everything that it has."""
 
     guid: UUID
     address: str
     network: Network
     queues: list[Queue] = field(default_factory=list)
     addresses: dict[UUID, str] = field(default_factory=dict)
-    """Where the queue managers are that PRIVATE= names name: what a directory would say."""
+    """The addresses of the queue managers that PRIVATE= names name, as a directory would have them."""
     switches: Switches = field(default_factory=Switches)
     timers: Timers = field(default_factory=Timers)
     window: int = 64
     file: Path | None = None
-    """The store; without one a peer forgets all when it ends."""
+    """The store; without one a peer forgets everything when it ends."""
     routers: dict[UUID, set[UUID]] = field(default_factory=dict)
-    """Which neighbours may bring messages of which others."""
+    """The neighbours that may bring messages of others, with these others."""
     names: tuple[str, ...] = ()
-    """What else this host is called in direct names."""
+    """Other names of this host in direct names."""
     keys: Keys = field(default_factory=Keys)
     insecure_nacks: bool = False
     """SendInsecureNacks."""
@@ -89,7 +90,7 @@ class Peer:
         self.closings: list[str] = []
         """Why sessions closed, for tests that fail."""
         self.refusals: list[tuple[str, int, str]] = []
-        """Of each message that was not protected as it should be its label, the class and why."""
+        """For each message whose protection was not as it should be: its label, the class and the reason."""
         self.heard: list[bytes] = []
         """All packets that came, for tests that look at each."""
         self.message_id = 0 if self.switches.message_ids_from_zero else random.randrange(1 << 31)
@@ -102,17 +103,17 @@ class Peer:
         return trio.current_time()
 
     def utc(self) -> float:
-        """Seconds since 1970 on the same clock."""
+        """Return the seconds since 1970 on the same clock."""
         return self._epoch + trio.current_time()
 
     def wake(self) -> None:
-        """Something changed: the next turn is due, and those who wait may look."""
+        """Note a change: the next turn is due, and waiting callers may look."""
         self.woken.set()
         self.changed.set()
         self.changed = trio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds of this peer."""
+        """Wait until a condition holds for this peer."""
         while not condition():
             await self.changed.wait()
 
@@ -137,7 +138,7 @@ class Peer:
                     await self.woken.wait()
 
     def turn(self) -> float:
-        """Do what is due; says when something is due next."""
+        """Do what is due; return when something is due next."""
         now, utc = self.now(), self.utc()
         order_acks, time_outs = self.arrivals.order_acks(now), self.departures.time_out(now)
         expiry = min(self.departures.expire(utc), self.arrivals.expire(utc))
@@ -153,7 +154,7 @@ class Peer:
     # -- connections ----------------------------------------------------------------------------------------------
 
     def host(self, name: str) -> str:
-        """The host of a queue, or nothing.  [MS-MQQB] 3.1.7.4"""
+        """Return the host of a queue; empty if there is none.  [MS-MQQB] 3.1.7.4"""
         kind, _, rest = name.partition("=")
         if kind.upper() == "DIRECT":
             return rest.partition(":")[2].partition("\\")[0]
@@ -163,11 +164,11 @@ class Peer:
         return any(session.remote == neighbour for session in self.sessions if self._serves(session, name))
 
     def session_for(self, name: str) -> Session | None:
-        """An open session that leads to a queue, whoever opened it."""
+        """Return an open session that leads to a queue, whichever side opened it."""
         return next((session for session in self.sessions if self._serves(session, name)), None)
 
     def _serves(self, session: Session, name: str) -> bool:
-        """For a GUID only where that is at home, unless everybody is believed.  [MS-MQQB] 3.1.5.3.1, 5.1"""
+        """Whether a host serves a GUID: only its home does, unless all are believed.  [MS-MQQB] 3.1.5.3.1, 5.1"""
         if session.state is not State.OPEN:
             return False
         if name.upper().startswith("DIRECT"):
@@ -207,7 +208,7 @@ class Peer:
         return UUID(name.partition("=")[2].partition("\\")[0])
 
     async def _connect(self, host: str, wanted: UUID, call: Call) -> None:
-        """Each address in turn, each after a Ping if we ask; then the retry timer.  [MS-MQQB] 3.1.5.2, 3.1.6.1"""
+        """Try each address in turn, after a Ping if we send one; then the retry timer. [MS-MQQB] 3.1.5.2, 3.1.6.1"""
         for index, address in enumerate(await self.network.resolve(host)):
             if index and self.switches.timer_between_addresses:
                 await trio.sleep(self.timers.retry_connect)
@@ -234,7 +235,7 @@ class Peer:
         await self._carry(stream, address, lambda session: None)
 
     async def _carry(self, stream: trio.abc.Stream, address: str, begin: Callable[[Session], None]) -> None:
-        """Read packets to a session, and write what it sends, until it or the connection ends."""
+        """Pass packets to a session, and write what it sends, until it or the connection ends."""
         send, outbox = trio.open_memory_channel[bytes](inf)
         session = Session(self, address, send.send_nowait, send.close)
         session.give_up = self.now() + self.timers.session_initialization
@@ -267,7 +268,7 @@ class Peer:
     async def _write(
         stream: trio.abc.Stream, outbox: trio.MemoryReceiveChannel[bytes], scope: trio.CancelScope
     ) -> None:
-        """What was sent before a session closed still leaves."""
+        """Write what was sent before a session closed."""
         try:
             async for data in outbox:
                 await stream.send_all(data)
@@ -280,7 +281,7 @@ class Peer:
         self.wake()
 
     def closed(self, session: Session, reason: str) -> None:
-        """What was sent and not acknowledged has to be sent again.  [MS-MQQB] 3.1.5.9"""
+        """Make sure that unacknowledged messages are sent again.  [MS-MQQB] 3.1.5.9"""
         self.closings.append(reason)
         self.sessions.remove(session)
         self.arrivals.forget_order_acks(session)
@@ -289,14 +290,14 @@ class Peer:
         self.wake()
 
     def cut(self) -> None:
-        """Close all sessions, as a network would."""
+        """Close all sessions, as a network failure would."""
         for session in list(self.sessions):
             session.close("cut")
 
     # -- Pings ----------------------------------------------------------------------------------------------------
 
     async def ping(self, address: str) -> bool:
-        """Whether a queue manager there would take a session.  [MS-MQQB] 3.1.7.6, 3.1.7.8"""
+        """Whether a queue manager at this address would accept a session.  [MS-MQQB] 3.1.7.6, 3.1.7.8"""
         self.ping_cookie += 1
         cookie = self.ping_cookie
         answer = await self.network.ping(self.address, address, self.codec.pack_ping(Ping(cookie, self.guid)))
@@ -305,7 +306,7 @@ class Peer:
         return response is not None and response.cookie == awaited and not response.refused
 
     def answer_ping(self, data: bytes, port: int) -> bytes | None:
-        """[MS-MQQB] 3.1.7.7; what comes from a ping port may be a response, and is not answered."""
+        """[MS-MQQB] 3.1.7.7; a packet from a ping port may be a response, and is not answered."""
         request = self.codec.read_ping(data)
         if request is None or (port == 3527 and not self.switches.ping_any_port):
             return None
@@ -314,7 +315,7 @@ class Peer:
     # -- what an application does -----------------------------------------------------------------------------------
 
     def find(self, name: str) -> Queue | None:
-        """One of our queues by a format name.  [MS-MQMQ] 2.1"""
+        """Return one of our queues by a format name.  [MS-MQMQ] 2.1"""
         kind, _, rest = name.partition("=")
         path = rest.partition("\\")[2].casefold()
         if kind.upper() == "DIRECT":
@@ -360,7 +361,7 @@ class Peer:
         return message
 
     def receive(self, name: str, message_class: int = Class.ACK_RECEIVE) -> UserMessage | None:
-        """Take the first message of a queue, or reject it by another class."""
+        """Take the first message of a queue, or reject it with another class."""
         queue = next(queue for queue in self.queues if queue.name == name)
         if not queue.messages:
             return None
@@ -375,7 +376,7 @@ class Peer:
             self.departures.take_final_ack(message_class, body, self.now())
 
     def waiting(self) -> list[Outgoing]:
-        """All that is on its way from here."""
+        """Return everything that is on its way from here."""
         return [entry for queue in self.departures.queues.values() for entry in queue.entries]
 
 

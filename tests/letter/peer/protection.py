@@ -1,7 +1,7 @@
-"""Messages encrypted and opened, signed and verified.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5, [MS-MQMQ] 2.5
+"""Messages encrypted and opened, signed and verified. [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5, [MS-MQMQ] 2.5
 
-A peer signs and encrypts a message when it is handed in: nobody sees on the wire that it was not later. Session keys
-are kept as long as the peer is, as tests are over before their time is.
+A peer signs and encrypts a message when it is handed in; the wire does not show that this was not done later. Session
+keys are kept as long as the peer exists, because tests are over before their time is.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .switches import Switches
 
 
 class RefusedError(Exception):
-    """A message is rejected by a class, and the peer knows why."""
+    """A message is rejected with a class, and the peer knows why."""
 
     def __init__(self, message_class: int, reason: str) -> None:
         super().__init__(reason)
@@ -57,22 +57,22 @@ class RefusedError(Exception):
 
 @dataclass
 class Keys:
-    """What a peer has, and what a directory would tell it."""
+    """The keys that a peer has, and those that a directory would give it."""
 
     own: dict[int, RSAPrivateKey] = field(default_factory=dict)
-    """For key exchange, by PrivacyLevel."""
+    """Keys for key exchange, by PrivacyLevel."""
     others: dict[UUID, dict[int, bytes]] = field(default_factory=dict)
-    """PublicEncryptionKeyList: PUBLICKEYBLOBs, by PrivacyLevel too."""
+    """PublicEncryptionKeyList: PUBLICKEYBLOBs, also by PrivacyLevel."""
     signer: RSAPrivateKey | None = None
     certificate: bytes = b""
     sender: Security = field(default_factory=lambda: Security(flags=0))
-    """Whom signed messages name."""
+    """The sender that signed messages name."""
     users: dict[bytes, set[bytes]] = field(default_factory=dict)
-    """By SecurityID: the certificates of each."""
+    """By SecurityID, the certificates of each user."""
 
 
 class Protection:
-    """The keys of a peer at work."""
+    """Protects and checks messages with the keys of a peer."""
 
     def __init__(self, codec: Codec, keys: Keys, switches: Switches, random: Random = os.urandom) -> None:
         self.codec, self.keys, self.switches, self.random = codec, keys, switches, random
@@ -81,7 +81,7 @@ class Protection:
         self.received: dict[tuple[UUID, int, int, bytes], bytes] = {}
         """ReceiveSymmetricKeyCache."""
         self.streams: dict[tuple[str, bytes], Any] = {}
-        """Where RC4 goes on: how far it has come in each direction."""
+        """Where RC4 continues: its position in each direction."""
 
     # -- what leaves ----------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Protection:
     # -- what comes -----------------------------------------------------------------------------------------------
 
     def judge(self, message: UserMessage) -> None:
-        """Decrypt, then authenticate: 3.1.5.8.3 has it the other way round, and signs what was in clear."""
+        """Decrypt, then authenticate; 3.1.5.8.3 has the opposite order, where the signature covers the plain text."""
         it = message.security
         if it is None:
             return
@@ -181,7 +181,7 @@ class Protection:
         it.flags &= ~EB
 
     def _authenticate(self, message: UserMessage, it: Security) -> None:
-        """What AS says, and whose the certificate is."""
+        """Return the value of AS, and the owner of the certificate."""
         made = it.signature or message.list_signature
         if made:
             key = self._key_of(it.certificate)
@@ -210,7 +210,7 @@ class Protection:
     # -- which bytes ----------------------------------------------------------------------------------------------
 
     def hashed(self, message: UserMessage, kind: int) -> bytes:
-        """What is signed, of all fields in the order of [MS-MQMQ] 2.5.1 to 2.5.3."""
+        """Return the hash of all signed fields, in the order of [MS-MQMQ] 2.5.1 to 2.5.3."""
         switches, codec = self.switches, self.codec
         names = [data for _, data in codec.names(message)]
         if switches.names_with_padding:

@@ -1,4 +1,4 @@
-"""What a queue manager holds: messages on their way, sequences of both directions, and queues.  [MS-MQQB] 3.1.1.3"""
+"""The state of a queue manager: messages on their way, sequences of both directions, and queues. [MS-MQQB] 3.1.1.3"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Outgoing:
     message: UserMessage
     transmitted: bool = False
     on_way: bool = False
-    """It was sent, and nothing asks to send it again; what is not on its way leaves as soon as it may."""
+    """It was sent, and nothing asks to send it again; any other message leaves as soon as it may."""
 
 
 @dataclass(eq=False)
@@ -37,11 +37,11 @@ class Sequence:
     identifier: TxSequenceId
     next_number: int = 1
     last_number: int = 0
-    """What the next message follows on."""
+    """The number that the next message names as its predecessor."""
     interval_index: int = 0
     resend_at: float = inf
     batch_end: int = 0
-    """The last number of a batch that was sent again, while more are to follow it."""
+    """The last number of a batch that was sent again, while more messages are to follow it."""
 
 
 @dataclass(eq=False)
@@ -52,17 +52,17 @@ class OutgoingQueue:
     sequence: Sequence
     entries: list[Outgoing] = field(default_factory=list)
     hopeless: bool = False
-    """Nobody knows where its destination is.  [MS-MQQB] 3.1.5.2.1"""
+    """No address of its destination is known.  [MS-MQQB] 3.1.5.2.1"""
 
     def add(self, entry: Outgoing) -> None:
-        """Behind all of its priority and above; transactional ones have 0 and stay in order.  [MS-MQMQ] 2.2.19.1"""
+        """Add a message behind those of its priority or above; transactional ones have 0.  [MS-MQMQ] 2.2.19.1"""
         at = len(self.entries)
         while at and self.entries[at - 1].message.priority < entry.message.priority:
             at -= 1
         self.entries.insert(at, entry)
 
     def drop(self, entry: Outgoing) -> None:
-        """Take one out that nobody accepted: the next follows on what it followed.  [MS-MQQB] 3.1.7.1.3"""
+        """Remove a message that nobody accepted: the next one names its predecessor instead.  [MS-MQQB] 3.1.7.1.3"""
         self.entries.remove(entry)
         gone = entry.message.transaction
         if gone is None or gone.sequence != self.sequence.identifier:
@@ -78,7 +78,7 @@ class OutgoingQueue:
         return (entry for entry in self.entries if entry.message.transaction)
 
     def before(self, entry: Outgoing) -> int:
-        """TxSequenceNumber of the transactional message before this one that is still here, or 0."""
+        """Return the TxSequenceNumber of the last transactional message before this one that is still here, or 0."""
         number = 0
         for other in self.transactional():
             if other is entry:
@@ -90,14 +90,14 @@ class OutgoingQueue:
 
 @dataclass(eq=False)
 class Incoming:
-    """What has come of one source for one queue under one name.  [MS-MQQB] 3.1.5.8.6"""
+    """The messages that have come from one source for one queue under one name.  [MS-MQQB] 3.1.5.8.6"""
 
     identifier: TxSequenceId = NO_SEQUENCE
     number: int = 0
     order_ack_at: float = inf
     order_ack_sent: float = -inf
     message: UserMessage | None = None
-    """The last one that came: the OrderAck goes where that came from."""
+    """The last message that came: the OrderAck goes to where it came from."""
 
     def comes_next(self, it: Transaction) -> bool:
         if it.sequence == self.identifier:

@@ -1,4 +1,4 @@
-"""Takes bytes apart, and knows how the specification aligns and spells.  [MS-MQMQ] 2.2.18"""
+"""Reads bytes with the specification's alignment and encoding of text.  [MS-MQMQ] 2.2.18"""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .packets import MalformedError
 
 
 def padding(size: int) -> bytes:
-    """What brings `size` to a multiple of four."""
+    """Return the bytes that bring `size` to a multiple of four."""
     return bytes(-size % 4)
 
 
 class Reader:
-    """Takes a packet apart from front to back; what is too short is malformed."""
+    """Reads a packet from front to back; one that is too short is malformed."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -32,7 +32,7 @@ class Reader:
         self.take(-(self.at - start) % size)
 
     def text(self) -> str:
-        """A string of WCHARs and the null at its end."""
+        """Read a string of WCHARs and the null at its end."""
         end = next(
             (i for i in range(self.at, len(self.data) - 1, 2) if self.data[i : i + 2] == b"\0\0"), None
         )

@@ -1,4 +1,4 @@
-"""One protocol session: how it opens, what it counts, what it acknowledges.  [MS-MQQB] 3.1.1.3.1, 3.1.5.2 to 3.1.5.5"""
+"""One protocol session: how it opens, what it counts and acknowledges.  [MS-MQQB] 3.1.1.3.1, 3.1.5.2 to 3.1.5.5"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HALF_SECOND = 0.5
 FLAGS = 32
-"""Bits of RecoverableMsgAckFlags."""
+"""The bits of RecoverableMsgAckFlags."""
 
 
 class State(Enum):
@@ -45,13 +45,13 @@ class Session:
 
     peer: Peer
     address: str
-    """Where the other one is: RemoteQMAddress."""
+    """The address of the other side: RemoteQMAddress."""
     write: Callable[[bytes], None]
     hang_up: Callable[[], None]
     host: str = ""
-    """The name by which we called it; empty if it called us."""
+    """The name by which we called the other side; empty if it called us."""
     wanted: UUID = NULL
-    """Whom we called, null for a direct name."""
+    """The queue manager that we called, null for a direct name."""
     state: State = State.WAITING_EC_MSG
     remote: UUID = NULL
     window: int = 0
@@ -61,20 +61,20 @@ class Session:
     received: int = 0
     recoverable_received: int = 0
     flights: list[Flight] = field(default_factory=list)
-    """Sent on this session, and not acknowledged in full."""
+    """Messages sent on this session, and not acknowledged completely."""
     to_acknowledge: int = 0
     """UnackedReceivedMsgCount."""
     persisted: list[int] = field(default_factory=list)
-    """Numbers of recoverable messages on disk of which no RecoverableMsgAckFlags has told."""
+    """Numbers of recoverable messages on disk that no RecoverableMsgAckFlags has reported."""
     ack_started: float = inf
     ack_due: float = inf
     flags_due: float = inf
     last_told: int = 0
-    """The AckSequenceNumber before."""
+    """The previous AckSequenceNumber."""
     heard: float = 0.0
     sent_at: float = 0.0
     give_up: float = inf
-    """When the Session Initialization Timer or the Session Ack Wait Timer expires."""
+    """The time when the Session Initialization Timer or the Session Ack Wait Timer expires."""
     recoverable_ack_timeout: float = HALF_SECOND
 
     @property
@@ -90,7 +90,7 @@ class Session:
         self.state = State.WAITING_ECR_MSG
 
     def receive(self, packet: Packet) -> None:
-        """Each packet has the states in which it is welcome; anything else closes."""
+        """Take a packet: each kind has the states in which it is welcome; anything else closes the session."""
         self.heard = self.peer.now()
         match packet, self.state:
             case EstablishConnection(), State.WAITING_EC_MSG:
@@ -150,7 +150,7 @@ class Session:
         self.peer.opened(self)
 
     def close(self, reason: str) -> None:
-        """Nothing is sent: the transport closes.  [MS-MQQB] 3.1.5.9"""
+        """Send nothing: the transport closes.  [MS-MQQB] 3.1.5.9"""
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
@@ -158,7 +158,7 @@ class Session:
         self.hang_up()
 
     def time_out(self, now: float) -> float:
-        """Close what does not open, or does not acknowledge; says what is due next.  [MS-MQQB] 3.1.6.3, 3.1.6.6"""
+        """Close a session that does not open or acknowledge; return the next time.  [MS-MQQB] 3.1.6.3, 3.1.6.6"""
         if self.state is State.OPEN:
             self.give_up = max(self.heard, self.sent_at) + self.peer.timers.ack_wait if self.flights else inf
         if self.give_up <= now:
@@ -172,14 +172,14 @@ class Session:
     # -- what we send, and what acknowledges it -------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many messages may leave now.  [MS-MQQB] 3.1.7.1"""
+        """Return how many messages may leave now.  [MS-MQQB] 3.1.7.1"""
         own = self.peer.window
         return (own if self.peer.switches.own_window else min(own, self.window)) - sum(
             not flight.acknowledged for flight in self.flights
         )
 
     def send_message(self, entry: Outgoing, last: bool) -> None:
-        """Count it, let an acknowledgment ride on the last of a turn, and send.  [MS-MQQB] 3.1.7.1.3, 3.1.7.11"""
+        """Count a message and send it; the last of a turn carries an acknowledgment.  [MS-MQQB] 3.1.7.1.3, 3.1.7.11"""
         message = entry.message
         self.sent += 1
         self.recoverable_sent += message.recoverable
@@ -198,7 +198,7 @@ class Session:
         return self.ack_due <= self.peer.now()
 
     def take_header(self, header: SessionHeader) -> None:
-        """Delete what is acknowledged, then compare counts.  [MS-MQQB] 3.1.5.5"""
+        """Delete acknowledged messages, then compare counts.  [MS-MQQB] 3.1.5.5"""
         through = unwrapped(header.ack_sequence_number, self.sent)
         says = header.recoverable_ack_number or header.recoverable_ack_flags
         base = unwrapped(header.recoverable_ack_number, self.recoverable_sent) if says else 0
@@ -220,7 +220,7 @@ class Session:
     # -- what comes, and how we acknowledge it --------------------------------------------------------------------
 
     def count(self, message: UserMessage) -> None:
-        """A message came, and will be on disk before anybody hears.  [MS-MQQB] 3.1.5.8.2, 3.1.5.8.7"""
+        """Count a message that came, and will be on disk before anybody hears of it.  [MS-MQQB] 3.1.5.8.2, 3.1.5.8.7"""
         self.received += 1
         self.to_acknowledge += 1
         now, late = self.peer.now(), self.peer.switches.acks_at_33rd
@@ -235,7 +235,7 @@ class Session:
                 self.flags_due = now + (HALF_SECOND if self.peer.switches.flags_late else 0)
 
     def acknowledge(self, now: float) -> None:
-        """Send a SessionAck as often as one is due.  [MS-MQQB] 3.1.6.4, 3.1.5.8.7"""
+        """Send each SessionAck that is due.  [MS-MQQB] 3.1.6.4, 3.1.5.8.7"""
         while (self.to_acknowledge and self.ack_due <= now) or (
             self.persisted and max(self.flags_due, self._held()) <= now
         ):
@@ -247,7 +247,7 @@ class Session:
                 self.send(SessionAck(SessionHeader(before, 0, 0, *counts, header.window_size)))
 
     def _held(self) -> float:
-        """Flags wait for the messages that they go with."""
+        """Return the time until which flags wait for the acknowledgment of their messages."""
         return self.ack_due if self.to_acknowledge else -inf
 
     def next_ack(self) -> float:
@@ -276,7 +276,7 @@ class Session:
         )
 
     def pause(self) -> None:
-        """Ask the other one for no more than one message.  [MS-MQQB] 3.1.7.13"""
+        """Ask the other side to send at most one message.  [MS-MQQB] 3.1.7.13"""
         if self.peer.switches.pause_acknowledges:
             header = self._header(window=1)
         else:
@@ -285,5 +285,5 @@ class Session:
 
 
 def unwrapped(field: int, count: int) -> int:
-    """The number at or below `count` of which 16 bits were sent."""
+    """Return the number at or below `count` whose low 16 bits were sent."""
     return count - ((count - field) & 0xFFFF)

@@ -1,7 +1,7 @@
-"""Where the text can be read in two ways, and which way this peer takes.
+"""The places where the text can be read in two ways, and the way that this peer takes.
 
-Each switch is off where the peer reads as mqproto does, and on where it reads as the text may be read as well.
-`reading` is the number of the question in mqproto/conformance.toml; 0 is none that a reader has to decide, but what a
+Each switch is off if the peer reads the text as mqproto does, and on if it takes the other reading. `reading` is the
+number of the question in mqproto/conformance.toml; 0 is for behaviour that is not a question of reading, but that a
 peer may meet.
 """
 
@@ -12,30 +12,30 @@ from typing import Any, NamedTuple
 
 
 class Question(NamedTuple):
-    """What a switch turns: the number of the reading, its section, and what the peer does when it is on."""
+    """The question behind a switch: the number of the reading, its section, and what the peer does when it is on."""
 
     name: str
     reading: int
     section: str
     otherwise: str
     of_keys: bool
-    """Whether it changes nothing but what is encrypted or signed."""
+    """Whether it affects only encryption and signatures."""
 
 
 def switch(reading: int, section: str, otherwise: str, of_keys: bool = False) -> Any:
-    """One field of `Switches`, off by default; sections are of [MS-MQQB] if they name no other document."""
+    """Return one field of `Switches`, off by default; sections are of [MS-MQQB] if they name no other document."""
     told = {"reading": reading, "section": section, "otherwise": otherwise, "of_keys": of_keys}
     return field(default=False, metadata=told)
 
 
 def of_keys(reading: int, section: str, otherwise: str) -> Any:
-    """One that is about keys."""
+    """Return a switch about keys."""
     return switch(reading, section, otherwise, of_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """All switches, in the order of the readings, and then those that are no readings."""
+    """All switches, in the order of the readings, followed by those that are not readings."""
 
     session_ack_size_short: bool = switch(
         1, "[MS-MQMQ] 2.2.19.1", "PacketSize of a SessionAck is 20: a SessionHeader is never counted"

@@ -1,7 +1,7 @@
-"""Our node and a letter peer, both with keys: what becomes of messages that are encrypted, signed, or both.
+"""Our node and a letter peer, both with keys: the outcomes of messages that are encrypted, signed, or both.
 
-One of each wish goes each way, as a transactional message and as an express one, and of each the outcome is told: that
-it came whole, and how it was signed; that it came altered; or with which class it was refused.
+One message of each wish goes each way, as transactional and as express. The outcome of each is recorded: it arrived
+whole, with its kind of signature; it arrived altered; or it was refused, with a class.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ from tests.simulator.running import Log, running
 from .keys import CIPHERS, keys_of, owner
 
 OWNER, PEER = owner(1), owner(0)
-"""Whose keys ours has, and whose the letter peer."""
+"""The owners of our keys, and of the letter peer's."""
 USER: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE8030000")
 USER_TEXT: Final = "S-1-5-21-3181267629-1039850806-3671500387-1000"
 BODY: Final = b"%s by %s: a body that takes more blocks than one, of whatever cipher"
 TAKES: Final = {"orders": "few", "notes": "acks"}
-"""Each queue, and the other one that a list of destinations has beside it."""
+"""Each queue, and the other queue that a list of destinations has beside it."""
 ACKS: Final = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
 ANSWERS: Final = r"DIRECT=OS:letter\private$\answer"
 TOO_LONG_S: Final = 60
-"""After that a test has failed, however busy the machine is."""
+"""After this time a test has failed, however busy the machine is."""
 WHOLE, ALTERED, NOT_SAID = "whole", "altered", "NACK that nobody sends"
 CLASSES: Final = {number: name for name, number in vars(Class).items() if name.startswith("NACK")}
 
 
 class Wish(NamedTuple):
-    """How a message is to be protected, and what else it has."""
+    """How a message is to be protected, and its other properties."""
 
     cipher: str = ""
     kind: int = 0
-    """Of its signature; 0 for none."""
+    """The kind of its signature; 0 for none."""
     hash_algorithm: int = SHA_512
     also: str = ""
     """`listed`, `answered` or `named`."""
@@ -96,7 +96,7 @@ BY_PEERS: Final = {
     "signed, MD2": Wish(kind=SIGNED_20, hash_algorithm=MD2),
     "signed, MD4": Wish(kind=SIGNED_20, hash_algorithm=MD4),
 }
-"""What ours does not send."""
+"""Wishes that our node does not send."""
 
 WEAK: Final = [cipher for cipher in CIPHERS if not cipher.startswith("AES")]
 ASKS: Final[dict[str, dict[str, object]]] = {
@@ -106,15 +106,15 @@ ASKS: Final[dict[str, dict[str, object]]] = {
     "few": {"weak_ciphers": WEAK},
     "nowhere": {"authenticated": True, "privacy": "body", "senders": ["S-1-5-18"]},
 }
-"""What our queues ask of messages."""
+"""The protection that our queues require."""
 
 Outcomes = dict[tuple[str, str, str], str]
-"""By way, wish and queue."""
+"""The outcomes by direction, wish and queue."""
 
 
 @dataclass
 class Exchange:
-    """A node in this process, a peer, and what becomes of each message between the two."""
+    """A node in this process, a peer, and the outcome of each message between the two."""
 
     folder: Path
     insecure_nacks: bool = True
@@ -131,7 +131,7 @@ class Exchange:
         self.peer.insecure_nacks = self.insecure_nacks
 
     def write_keys(self) -> None:
-        """Ours has its own, and of the peer what a directory would have: one key's type is that of signatures."""
+        """Write our node's keys, and the peer's as a directory would have them; one has the type for signatures."""
         files = KeyFiles(keys_path(self.folder, "ours"), "ours")
         public = public_path(self.folder, "letter")
         public.mkdir()
@@ -156,14 +156,14 @@ class Exchange:
             assert audit(OURS, self.peer.heard) == []
 
     def turn(self, switches: Switches = Switches(), keys: Keys | None = None) -> None:  # noqa: B008
-        """The peer reads otherwise from now on, or has other keys; all that it draws is the same each time."""
+        """Let the peer read differently from now on, or have other keys; its random numbers are the same each time."""
         keys = keys or keys_of(PEER, LETTER, OWNER, OURS)
         self.peer.protection = Protection(self.peer.codec, keys, switches, random.Random(0).randbytes)
 
     # -- both ways ------------------------------------------------------------------------------------------------
 
     async def exchange(self, names: Iterable[str]) -> Outcomes:
-        """Send one of each wish both ways, and wait until each has its outcome."""
+        """Send one message of each wish in both directions, and wait until each has its outcome."""
         self.outcomes = {}
         wishes = {name: wish for name, wish in {**WISHES, **BY_PEERS}.items() if name in set(names)}
         await self.peer_sends(wishes)
@@ -180,7 +180,7 @@ class Exchange:
         self.outcomes[way, name, queue] = (WHOLE if is_whole else ALTERED) + signed
 
     async def peer_sends(self, wishes: Mapping[str, Wish]) -> None:
-        """The administration queue hears of each; what is refused and transactional has a FinalAck as well."""
+        """The administration queue hears about each message; refused transactional ones have a FinalAck as well."""
         sent = [self._peer_sends(name, wish, queue) for queue in TAKES for name, wish in wishes.items()]
         notes, answers = f"PRIVATE={OURS}\\{QUEUES['notes']:08x}", self._queue("acks").messages
         self.peer.send(notes, label="end", admin=ACKS, acknowledge=PA)
@@ -199,11 +199,11 @@ class Exchange:
         return next(queue for queue in self.peer.queues if queue.name == name)
 
     def _told(self) -> dict[str, int]:
-        """What the administration queue has heard of each message."""
+        """Return what the administration queue has heard about each message."""
         return {ack.label: ack.message_class for ack in self._queue("acks").messages if ack.message_class}
 
     async def _refused_by_ours(self, message: UserMessage) -> None:
-        """Unless it came: by which class its FinalAck told so, and a NACK, if those are sent."""
+        """Return, for a message that did not come, the class in its FinalAck, and its NACK if those are sent."""
         name, _, queue = message.label.partition("/")
         key, finals, classes = (TO_OURS, name, queue), self.peer.departures.finals, set[int]()
         if key in self.outcomes:
@@ -250,7 +250,7 @@ class Exchange:
         self._outcome(TO_OURS, message.label, message.body, signed_as)
 
     async def node_sends(self, wishes: Mapping[str, Wish]) -> None:
-        """The peer tells what came and what it refused, and ours has to have heard of the same."""
+        """The peer reports which messages came and which it refused, and our node has to have heard the same."""
         peer, client = self.peer, self.client
         before = len(peer.refusals)
         for name, wish in wishes.items():
@@ -260,7 +260,7 @@ class Exchange:
         kept = [self._queue(name) for name in TAKES]
 
         def refused() -> dict[str, int]:
-            """By label: the copies of a list come to the same."""
+            """Return by label: the copies of a list have the same outcome."""
             return {label: message_class for label, message_class, _ in peer.refusals[before:]}
 
         await peer.until(lambda: sum(len(q.messages) for q in kept) + len(refused()) >= expected)
@@ -294,7 +294,7 @@ class Exchange:
         await client.send_many(",".join(f"letter\\private$\\{each}" for each in names), [draft])
 
     async def _heard_by_ours(self, client: Client, wishes: Mapping[str, Wish]) -> None:
-        """What the peer has said of each, to the administration queue and of refusals by FinalAcks."""
+        """Return what the peer reported about each message: to the administration queue, and refusals by FinalAcks."""
         expected: Counter[tuple[str, str]] = Counter()
         letters: set[tuple[str, str]] = set()
         for name, wish in wishes.items():
@@ -312,7 +312,7 @@ class Exchange:
         assert set(await self._taken(client, "system$;deadxact", count)) == letters
 
     async def _taken(self, client: Client, queue: str, count: int) -> list[tuple[str, str]]:
-        """Label and class of so many messages of a queue of ours."""
+        """Return the label and class of so many messages in a queue of our node."""
         taken: list[tuple[str, str]] = []
         while len(taken) < count:
             messages = await client.receive(queue, limit=500, timeout_s=TOO_LONG_S)

@@ -39,7 +39,7 @@ BORN_S: Final = 1_700_000_000
 
 
 class Owner(NamedTuple):
-    """One queue manager: its keys for key exchange and for signatures, which are its alone."""
+    """One queue manager with its own keys for key exchange and for signatures."""
 
     exchange: KeyPair
     signing: KeyPair
@@ -52,7 +52,10 @@ class Owner(NamedTuple):
 
 @cache
 def owner(number: int) -> Owner:
-    """The first has the shortest of all keys for key exchange. No signature of theirs ends on a 4-byte boundary."""
+    """Return an owner; the first has the shortest keys for key exchange.
+
+    None of their signatures ends on a 4-byte boundary.
+    """
     signing = own_key(1_032 + 8 * number)
     certificate = self_signed(signing, f"manager {number}", BORN_S, 36_500)
     return Owner(own_key(512 + 16 * number), signing, certificate)
@@ -60,12 +63,12 @@ def owner(number: int) -> Owner:
 
 @cache
 def nobody(instead_of: Owner) -> Owner:
-    """Whose keys for key exchange are as long, and others."""
+    """Return an owner with keys for key exchange that are as long, but different."""
     return instead_of._replace(exchange=new_key_pair(instead_of.exchange.bits))
 
 
 def keys_of(own: Owner, guid: UUID, other: Owner, their_guid: UUID) -> Keys:
-    """What one peer has: the same key serves all providers."""
+    """Return the keys of one peer; the same key serves all providers."""
     levels = (BASE_PRIVACY, ENHANCED_PRIVACY, ADVANCED_PRIVACY)
     return Keys(
         own=dict.fromkeys(levels, own.rsa),

@@ -25,7 +25,7 @@ from .test_protection import OF_KEYS
 SAME: Final = ""
 SIGNATURE, ENCRYPTION = "NACK_BAD_SIGNATURE", "NACK_BAD_ENCRYPTION"
 UNREADABLE: Final = f"{ENCRYPTION}|altered"
-"""The padding of a body that was decrypted in a wrong way is right once in 256 times."""
+"""A body that was decrypted wrongly has valid padding once in 256 times."""
 UNPROVED: Final = f"{ENCRYPTION}|{SIGNATURE}"
 CASES: Final[dict[str, Mapping[str, str]]] = {
     "simple_blob_256": {"AES-256": ENCRYPTION, "RC4-128, signed": ENCRYPTION, "signed": SAME},
@@ -71,8 +71,10 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
     "no keys": {"to-letter AES-256": ENCRYPTION, "to-ours AES-256": SAME, "signed": SAME},
     "other certificates": {"signed": SIGNATURE, "AES-256, signed": SIGNATURE, "AES-256": SAME},
 }
-"""For each switch, and for peers with other keys, what becomes of messages: both ways and in both queues, unless it
-says more. The outcome is a pattern, or the same as without. What is altered is never said to be signed."""
+"""The outcomes of messages for each switch, and for peers with other keys: in both directions and both queues, unless
+it says more. An outcome is a pattern, or the same as without the switch. An altered message is never reported as
+signed.
+"""
 SIGN: Final = (SIGNED_20, SHA_512)
 REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {
     SIGNATURE: {"seal": CIPHERS["AES-256"]},
@@ -80,12 +82,12 @@ REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "NACK_UNSUPPORTED_CRYPTO_PROVIDER": {"seal": CIPHERS["RC4-128"], "sign": SIGN},
     "NACK_ACCESS_DENIED": {"seal": CIPHERS["AES-256"], "sign": SIGN},
 }
-"""What a queue refuses that takes no weak ciphers, and what is signed and encrypted from one sender alone."""
+"""Messages refused by a queue that takes no weak ciphers, and only signed and encrypted ones of one sender."""
 INSECURE: Final = {"signed": SIGNATURE, "AES-256": ENCRYPTION}
 
 
 def keys(case: str) -> Keys:
-    """What the peer has."""
+    """Return the keys of the peer."""
     ours, theirs = OWNER, PEER
     if case.startswith("other keys"):
         ours, theirs = nobody(ours), nobody(theirs)
@@ -103,12 +105,12 @@ def switches(case: str) -> Switches:
 
 
 def wishes(expected: Mapping[str, str]) -> set[str]:
-    """Those that a case speaks of."""
+    """Return the wishes that a case mentions."""
     return {re.sub("^(to-ours|to-letter) |/.*", "", key) for key in expected}
 
 
 class Run(NamedTuple):
-    """What came out of all cases, and what our node has noted."""
+    """The outcomes of all cases, and the notes of our node."""
 
     without: Outcomes
     with_switches: dict[str, Outcomes]
@@ -117,7 +119,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One node and one peer, which reads in another way for each case."""
+    """Run one node and one peer, which reads in a different way for each case."""
     it = Exchange(tmp_path_factory.mktemp("exchange"))
 
     async def all_cases() -> Run:
@@ -174,7 +176,7 @@ def test_our_node_notes_each_weak_cipher_and_breaks_nothing(run: Run) -> None:
 
 
 async def refusal(it: Exchange, **wish: tuple[int, int]) -> str:
-    """The class of the FinalAck of what the peer sends to the queue that asks for much."""
+    """Return the class of the FinalAck for a message from the peer to the strict queue."""
     finals = it.peer.departures.finals
     message = it.peer.send(f"PRIVATE={OURS}\\{QUEUES['nowhere']:08x}", b"body", transactional=True, **wish)
     await it.peer.until(lambda: message.message_id in finals)

@@ -1,4 +1,4 @@
-"""What letter peers with keys do among themselves, and what Wine's CryptoAPI has sealed and signed for them."""
+"""Letter peers with keys among themselves, and with data that Wine's CryptoAPI has sealed and signed for them."""
 
 from __future__ import annotations
 

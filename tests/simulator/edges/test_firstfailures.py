@@ -1,4 +1,4 @@
-"""Whoever sits in front of a trigger's screen hears of the first failure, and is not flooded."""
+"""A person at a trigger's screen hears about the first failure, and is not flooded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers that travel: from a producer's request through a gateway and a queue manager to a consumer's request."""
+"""Headers that travel from a producer's request through a gateway and a queue manager to a consumer's request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def taken(headers: dict[str, list[str]], *declared: str) -> dict[str, str]:
 def test_a_trace_that_is_none_is_left_out_with_its_state(
     traces: list[str], states: list[str], found: dict[str, str] | None
 ) -> None:
-    """[Trace Context] 3.2.2, 3.3.1, 4.3: it is no reason to refuse a message."""
+    """[Trace Context] 3.2.2, 3.3.1, 4.3: it is not a reason to refuse a message."""
     headers = {name: said for name, said in (("traceparent", traces), ("tracestate", states)) if said}
     assert taken(headers) == (
         {name: ", ".join(said) for name, said in headers.items()} if found is None else found
@@ -90,7 +90,7 @@ def test_whoever_writes_an_envelope_says_no_more_than_what_was_declared(headers:
 
 
 def test_a_trace_that_a_stranger_wrote_is_given_if_it_is_one() -> None:
-    """[Trace Context] 3.2.2: not every message came by a gateway that looked at it."""
+    """[Trace Context] 3.2.2: not every message came through a gateway that checked it."""
     forwarding = Forwarding()
     assert forwarding.given({"traceparent": TRACE, "tracestate": "a=1"}) == {
         "traceparent": TRACE,
@@ -143,7 +143,7 @@ async def test_they_reach_the_consumer_and_nothing_else_does(
 
 
 async def test_an_id_belongs_to_a_message_whatever_its_trace_is(topology: Topology, tmp_path: Path) -> None:
-    """Content-Encoding says what the body is, so it belongs to it."""
+    """Content-Encoding describes the body, so it belongs to the id."""
     async with running(topology, "destination", tmp_path), gateway(topology, tmp_path) as producer:
 
         async def told(body: bytes, **headers: str) -> Any:

@@ -1,4 +1,4 @@
-"""A message's properties as headers: what one edge gives the other takes, and what is none is refused by name."""
+"""A message's properties as headers: one edge accepts what the other writes, and refuses an invalid one by its name."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 @st.composite
 def said(draw: st.DrawFn, *, with_keys: bool = True) -> MessageOptions:
-    """What may be said of a message; without an administration queue no acknowledgments are asked for.
+    """Draw the properties of a message; without an administration queue no acknowledgments are requested.
 
-    with_keys: whether some are to be encrypted and signed.
+    with_keys: whether some messages are to be encrypted and signed.
     """
     admin_queue = draw(TEXTS)
     level, algorithm = draw(st.sampled_from([(0, 0), (5, 0), *CIPHERS.values()])) if with_keys else (0, 0)
@@ -124,7 +124,7 @@ QUEUES = st.sampled_from(
 
 
 async def test_what_comes_by_http_goes_by_http_as_it_came(tmp_path: Path) -> None:
-    """Through a gateway, a queue manager and what a trigger makes of it: every header says the same, and the body."""
+    """It goes through a gateway, a queue manager and a trigger: every header and the body stay the same."""
     topology = load("three-node").with_free_ports()
     handed = [
         (

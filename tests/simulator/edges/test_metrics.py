@@ -1,4 +1,4 @@
-"""What Prometheus reads of a gateway and of a trigger that run, with an HTTP client and a parser that are others'."""
+"""The metrics that Prometheus reads from a running gateway and trigger, with an HTTP client and a parser by others."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ TRIGGER: Final = TriggerFigures(
     queue="orders", leads=True, epoch=1, is_connected=True, calls=0, answers={"processed": 2}, answered=Durations(),
     deliveries={"committed": 2}, held_s=0, failures=0, told={"told": 1},
 )  # fmt: skip
-"""Figures with all that an edge can tell."""
+"""Figures with every value that an edge can report."""
 
 
 async def scraped(address: tuple[str, int]) -> dict[str, Metric]:
-    """The families that are ours, by their names in the tables; what is kept for a second is let grow old."""
+    """Return our metric families, by their names in the tables, after values kept for a second have expired."""
     async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         answer = await client.get(f"http://{written_address(*address)}/metrics")
     found = [*text_string_to_metric_families(answer.text)]
@@ -59,7 +59,7 @@ async def ready(address: tuple[str, int]) -> tuple[int, str]:
 
 
 def of(family: Metric) -> dict[str, float]:
-    """Its values that are not 0, by their labels."""
+    """Return the values of a family that are not 0, by their labels."""
     return {
         " ".join(sample.labels.values()): sample.value
         for sample in family.samples
@@ -68,7 +68,7 @@ def of(family: Metric) -> dict[str, float]:
 
 
 def labels(told: Iterable[Metric]) -> dict[str, set[str]]:
-    """The labels of our metrics, by their names in the tables."""
+    """Return the labels of our metrics, by the metrics' names in the tables."""
     found = {f"{each.name}_total" if each.type == "counter" else each.name: each for each in told}
     ours = ((name, each) for name, each in found.items() if name.startswith("mqproto_"))
     return {name: {*each.samples[0].labels} - {"le"} for name, each in ours}

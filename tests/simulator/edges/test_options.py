@@ -1,4 +1,4 @@
-"""Delays grow to their limit, and are the same for the same message."""
+"""Delays grow up to their limit, and are the same for the same message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request with a traceparent is one trace: gateway, nodes, trigger and the service, as a collector has it."""
+"""A request with a traceparent is one trace: gateway, nodes, trigger and the service, as a collector sees it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ORDERS: Final = "/queues/destination%5Corders/messages"
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is exported is sent in a moment, and what cannot be is given up in one."""
+    """Make the exporter send in a moment, and give up in a moment what it cannot send."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
 
 
 def of(collector: Collector, service: str, trace_id: str = TRACE_ID) -> list[Collected]:
-    """The spans of one service in one trace."""
+    """Return the spans of one service in one trace."""
     return [one for one in collector.spans if (one.service, one.span.trace_id.hex()) == (service, trace_id)]
 
 
 def events(spans: list[Collected]) -> list[str]:
-    """All events, in order of time."""
+    """Return all events, in order of time."""
     return [
         name for one in sorted(spans, key=lambda one: one.span.start_time_unix_nano) for name in one.events
     ]
@@ -113,7 +113,7 @@ async def test_one_request_is_one_trace_from_the_producer_to_the_service(
 
 
 async def test_a_gateway_takes_what_it_takes_without_traces(topology: Topology, tmp_path: Path) -> None:
-    """Where there is no room for a trace in a message, it goes without one, and is refused for no other reason."""
+    """If a message has no room for a trace, it goes without one; it is not refused because of that."""
     full = {f"ce-{number}": "1" for number in range(HEADERS_LIMIT)}
     async with (
         collecting() as collector,

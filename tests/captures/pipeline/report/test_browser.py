@@ -173,7 +173,7 @@ def test_all_of_it_can_be_reached_with_the_keyboard_alone(browser: Chromium, gap
 
 
 def crowded() -> dict[str, Rows]:
-    """Return a crowded report: long labels, many hops between few nodes, adjacent gaps, and delays from 1 µs to years."""
+    """Return a crowded report: long labels, many hops between few nodes, adjacent gaps, delays of 1 µs to years."""
     names = [f"{place} headquarters.gateway-{place}.example" for place in "abcde"]
     hops = []
     for number, (one, other) in enumerate(permutations(range(5), 2)):

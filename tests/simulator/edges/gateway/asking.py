@@ -1,6 +1,6 @@
-"""What schemathesis is told of a gateway beside its document: how headers depend on each other, which no schema has.
+"""Facts that schemathesis needs besides a gateway's document: headers depend on each other, which a schema cannot say.
 
-`st run` imports it (SCHEMATHESIS_HOOKS), in a process of its own.
+`st run` imports it (SCHEMATHESIS_HOOKS), in a separate process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ count = itertools.count()
 def before_call(
     context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]
 ) -> None:
-    """Have what is to be accepted such that it can be; what is to be refused stays as it is, but for ids."""
+    """Make requests that should be accepted acceptable; change only the ids of those that should be refused."""
     headers, meta = case.headers, case.meta
     if headers is None or meta is None or case.operation.label != HAND_IN:
         return

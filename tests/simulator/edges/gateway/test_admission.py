@@ -1,4 +1,4 @@
-"""Rates that hold, and room that is given in turn."""
+"""Rates are kept, and room is given in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests mean and how they are answered: over real sockets, to a real node, in this process."""
+"""The meaning of requests and the answers to them: over real sockets, to a real node, in this process."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def node(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
 async def producer(
     node: Client, topology: Topology, tmp_path: Path, log: Log
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Somebody who talks to a gateway."""
+    """A producer that talks to a gateway."""
     async with gateway(topology, tmp_path, log) as client:
         yield client
 
@@ -73,7 +73,7 @@ def log() -> Log:
 
 
 def code_of(answer: httpx.Response) -> Code:
-    """The code of a refusal, which has the status and the form that its meaning says."""
+    """Return the code of a refusal, after checking the status and the form that belong to its meaning."""
     refusal = answer.json()
     code = Code(refusal["code"])
     assert refusal == {
@@ -177,7 +177,7 @@ async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
 
 
 async def test_an_extension_that_says_that_a_message_failed_is_refused(producer: httpx.AsyncClient) -> None:
-    """`mqproto failed retry` would send it to the queue that it names, whoever may send there."""
+    """`mqproto failed retry` would send it to the queue that it names, although its sender may not send there."""
     note = msgspec.json.encode(FailureNote(failure="in doubt", queue=r"destination\orders"))
     headers = {"MQ-Extension": base64.b64encode(note).decode()}
     answer = await producer.post(NOTES, content=b"", headers=headers)
@@ -243,7 +243,7 @@ async def test_a_queue_is_the_same_however_it_is_called(
 async def test_the_largest_body_is_taken_and_one_byte_more_is_not(
     producer: httpx.AsyncClient, node: Client, chunked: bool, over: int
 ) -> None:
-    """A chunked one is refused as it comes, any other on its head."""
+    """A chunked body is refused as it comes, any other by its head."""
     body = bytes(LIMIT_BYTES + over)
 
     async def in_chunks() -> AsyncIterator[bytes]:
@@ -328,7 +328,7 @@ async def test_another_message_with_the_same_id_is_refused(producer: httpx.Async
 
 
 async def test_a_full_queue_is_no_business_error(tmp_path: Path) -> None:
-    """Message Producer Rules: "Any system error": when somebody has received, the same is accepted."""
+    """Message Producer Rules: "Any system error": once a consumer has received, the same message is accepted."""
     small = tmp_path / "small.toml"
     small.write_text(
         '[node.destination]\naddress = "127.0.0.1:1"\n[node.destination.queue.orders]\nquota_kb = 8\n'
@@ -385,7 +385,7 @@ async def test_a_body_without_the_id_is_just_sent_unless_an_id_is_asked_for(
 
 
 async def test_an_id_may_be_made_of_several_fields(node: Client, topology: Topology, tmp_path: Path) -> None:
-    """No two have the same, and who gives a part of it alone is told."""
+    """No two messages have the same id, and a producer that gives only a part of it is told."""
     told: list[bool] = []
     pairs = [("a", "b"), ("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("ä", 1), ("a", "b")]
     async with gateway(topology, tmp_path, key_fields=("shop", "number")) as producer:
@@ -410,7 +410,10 @@ async def test_an_id_may_be_made_of_several_fields(node: Client, topology: Topol
 async def test_senders_of_events_are_told_whether_they_may(
     node: Client, topology: Topology, tmp_path: Path
 ) -> None:
-    """CloudEvents, HTTP 1.1 Web Hooks, 4: before anything is sent, and without a token. Nobody may who is not named."""
+    """CloudEvents, HTTP 1.1 Web Hooks, 4: before anything is sent, and without a token.
+
+    Senders that are not named may not.
+    """
     asked = {"WebHook-Request-Origin": "Events.example", "WebHook-Request-Rate": "120"}
     async with gateway(topology, tmp_path) as producer:
         answer = await producer.options(ORDERS, headers=asked)
@@ -449,7 +452,7 @@ async def test_of_a_chunk_that_is_too_large_nothing_is_read(
 async def test_its_own_administration_queue_is_not_given_to_the_consumer(
     node: Client, topology: Topology, tmp_path: Path
 ) -> None:
-    """Whoever has it could say how other messages ended. A producer's own is given."""
+    """A consumer with access to it could report how other messages ended. A producer's own queue is passed on."""
     async with gateway(topology, tmp_path) as producer:
         await producer.post(ORDERS, content=b"ours")
         await producer.post(ORDERS, content=b"theirs", headers={"MQ-Admin-Queue": "destination%5Cnotes"})
@@ -527,7 +530,7 @@ async def test_a_token_opens_its_queues_and_no_others(
 
 
 def tokens_of(folder: Path, **producers: str | None) -> Path:
-    """A file of tokens for orders; None for a producer of the holder's name."""
+    """Write a file of tokens for orders; None means a producer with the holder's name."""
     named = {
         name: "" if producer is None else f'producer = "{producer}"' for name, producer in producers.items()
     }
@@ -541,7 +544,7 @@ def of(name: str, key: str = "") -> dict[str, str]:
 async def test_each_producer_has_ids_of_his_own_as_far_as_the_consumer(
     node: Client, topology: Topology, tmp_path: Path, log: Log
 ) -> None:
-    """Seed 2: every message entering the system must have a unique id. Two that do not know each other choose alike."""
+    """Seed 2: every message entering the system must have a unique id. Two producers may choose the same."""
     tokens = tokens_of(tmp_path, s=None, b=None, n="s", o="")
     told: dict[str, str] = {}
     async with gateway(topology, tmp_path, log, tokens=tokens) as producer:

@@ -1,7 +1,7 @@
-"""The gateway's rules, as "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB" have them.
+"""The gateway's rules, as in "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB".
 
-The world here is one of seeds: a node, a history and producers in memory, each of which may fail at any step, on a
-clock that jumps. `test_run.py` has the same with processes, sockets and disks.
+The world here comes from a seed: a node, a history and producers in memory, each of which may fail at any step, on a
+clock that jumps. `test_run.py` tests the same with processes, sockets and disks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def a_message(
 
 
 class Dice:
-    """What goes wrong, and how long things take."""
+    """Chooses failures and durations at random."""
 
     def __init__(self, seed: int | None = None) -> None:
         self.random = chance(seed, "gateway") if seed is not None else random.Random(0)
@@ -67,7 +67,7 @@ class Dice:
 
 
 class Storage:
-    """A document history in memory; an error says nothing of whether it happened, as with a database."""
+    """A document history in memory; like a database's, an error does not say whether the operation happened."""
 
     knows_earlier, origin = False, "life 2 1"
 
@@ -76,7 +76,7 @@ class Storage:
         self.records: dict[tuple[str, str], Record] = {}
         self.armed: list[Hook] = []
         self.ended: list[str] = []
-        """Of which messages it is seen that they have ended before they were known to be accepted."""
+        """The messages that were seen to end before they were known to be accepted."""
         self.is_away = False
 
     async def begin(self, scope: str, key: str, owner: str) -> Record:
@@ -114,7 +114,7 @@ class Storage:
         ]
 
     def entry(self, key: str) -> Entry:
-        """Of a message to the orders."""
+        """Return the history's entry for a message to the orders."""
         record = self.records.get((scope_of(ORDERS.name), key))
         return Entry.ABSENT if record is None else record.entry
 
@@ -131,20 +131,20 @@ class Storage:
 
 @dataclass
 class Node:
-    """A node in memory, which remembers what it has accepted of the gateway that hands messages to it."""
+    """A node in memory, which remembers the messages that it has accepted from its gateway."""
 
     dice: Dice
     arrived: list[str] = field(default_factory=list)
-    """The bodies of what was accepted, in order."""
+    """The bodies of accepted messages, in order."""
     kept: dict[Ticket, MessageId] = field(default_factory=dict)
     doubts: list[Ticket] = field(default_factory=list)
-    """What another life of the gateway knows to be forgotten."""
+    """Messages that another life of the gateway knows to be forgotten."""
     failure: Exception | None = None
-    """What every submission ends with."""
+    """The error with which every submission ends."""
     lost: trio.Event = field(default_factory=trio.Event)
     """The connection broke."""
     is_away: bool = False
-    """Until `Gateway.recover` has been told of what has ended."""
+    """The node is away until `Gateway.recover` has been told which messages have ended."""
 
     async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
         if self.is_away or isinstance(self.failure, NodeUnreachable):
@@ -164,7 +164,7 @@ class Node:
         return identifier
 
     async def _on_its_way(self) -> None:
-        """A request or an answer; if the connection breaks, all that are under way hear of it at once."""
+        """Carry a request or an answer; if the connection breaks, all that are under way fail at once."""
         if self.dice.fails():
             self.is_away = True
             self.lost.set()
@@ -178,7 +178,7 @@ class Node:
         self.doubts = [one for one in self.doubts if one != ticket]
 
     def ended(self) -> list[tuple[Ticket, MessageId | MqprotoError]]:
-        """What is told on a new connection: of what was under way, all that has not come by now never will."""
+        """Report on a new connection that messages under way which have not come by now never will."""
         self.lost = trio.Event()
         return [*((ticket, InDoubt("too old")) for ticket in self.doubts), *self.kept.items()]
 
@@ -187,7 +187,7 @@ class Node:
 async def a_gateway(
     node: Node, storage: Storage, log: Log | None = None, owner: str = "gateway-1", limit: int = 100
 ) -> AsyncIterator[Gateway]:
-    """A gateway as it begins; at the end of the block it dies, whatever is under way."""
+    """Start a gateway; at the end of the block it dies, whatever is under way."""
 
     async def on_end(message: str) -> None:
         storage.ended.append(message)
@@ -200,7 +200,7 @@ async def a_gateway(
 
 
 async def handed_in(gateway: Gateway, handed: PostedMessage) -> Accepted | Code:
-    """What becomes of it."""
+    """Hand a message in; return its outcome."""
     try:
         return await gateway.accept(handed, ExitStack())
     except Refusal as refusal:
@@ -271,7 +271,7 @@ async def test_after_a_system_error_the_producer_may_retry(
 
 
 def test_every_code_is_a_business_error_or_may_be_retried() -> None:
-    """Message Producer Rules: a status tells one from the other, and so does whether there is a time to retry after."""
+    """Message Producer Rules: the status distinguishes the two, and so does a time after which to retry."""
     assert set(MEANINGS) == set(Code)
     for meaning in MEANINGS.values():
         assert (meaning.retry_after_s is not None) == (meaning.status in (409, 429) or meaning.status >= 500)
@@ -353,7 +353,7 @@ async def test_what_the_node_has_is_accepted_and_the_history_is_told_when_it_can
 
 
 async def test_without_the_history_nothing_is_accepted(node: Node, storage: Storage) -> None:
-    """OSB Rules: a gateway that cannot tell a duplicate accepts none."""
+    """OSB Rules: a gateway that cannot recognize duplicates accepts no messages."""
     storage.is_away = True
     async with a_gateway(node, storage) as gateway:
         assert await handed_in(gateway, a_message()) is Code.HISTORY_UNAVAILABLE
@@ -361,7 +361,7 @@ async def test_without_the_history_nothing_is_accepted(node: Node, storage: Stor
 
 
 async def test_what_nobody_can_tell_stays_in_doubt_over_restarts(node: Node, storage: Storage) -> None:
-    """OSB Rules: where the node has forgotten, to begin anew could double the message; a person has to look."""
+    """OSB Rules: if the node has forgotten a message, a new start could double it; a person has to look."""
     await storage.begin(scope_of(ORDERS.name), "order-1", "gateway-1")
     node.doubts.append(Ticket(ORDERS.name, "order-1", ""))
     log = Log()
@@ -398,7 +398,7 @@ async def test_all_gateways_share_what_they_have_seen(
     async def later(
         scope: str, key: str, attempt: Attempt, outcome: bytes = b"", *, patient: bool = False
     ) -> None:
-        """The history hears of it after the producer, who may be at the other one by then."""
+        """Report to the history later than to the producer, who may be talking to the other gateway by then."""
         await trio.sleep(0.02)
         await finish(scope, key, attempt, outcome)
 
@@ -464,7 +464,7 @@ async def test_the_same_id_in_another_queue_is_another_message(node: Node, stora
 
 
 async def test_without_an_id_each_is_a_message_of_its_own(node: Node, storage: Storage) -> None:
-    """Eliminating Duplicates on OSB: what has no id cannot be eliminated; a doubt is said to be one."""
+    """Eliminating Duplicates on OSB: duplicates without an id cannot be recognized; a doubt is reported as one."""
     async with a_gateway(node, storage) as gateway:
         for _ in range(2):
             assert isinstance(await handed_in(gateway, a_message("")), Accepted)
@@ -541,7 +541,7 @@ class World:
         self.nodes = [Node(self.dice), Node(self.dice)]
         self.gateways: list[Gateway | None] = [None, None]
         self.ids: dict[str, set[str]] = {}
-        """By key, what producers were told."""
+        """By key, the ids that producers were given."""
         self.calm = False
 
     async def run(self) -> None:
@@ -579,7 +579,7 @@ class World:
         node.is_away = False
 
     async def _produce(self, key: str) -> None:
-        """Until there is an answer, and in the calm once more."""
+        """Send a message until there is an answer, and once more in the calm."""
         accepted = False
         while not (accepted and self.calm):
             gateway = self.dice.random.choice(self.gateways)
@@ -603,7 +603,7 @@ async def until_it_works(action: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_after_the_storm_each_message_has_arrived_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From "At Least Once" to "Exactly Once": whatever fails, and however often each is handed in."""
+    """From "At Least Once" to "Exactly Once": whatever fails, and however often each message is handed in."""
     # As in trio's own test_scheduler_determinism.py: the seed decides in which order tasks run, too.
     monkeypatch.setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
     _run._r.seed(seed)

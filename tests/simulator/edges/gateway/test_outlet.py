@@ -1,4 +1,4 @@
-"""What a node remembers of a gateway's messages, and what the gateway's journal has when it does not."""
+"""A node's memory of a gateway's messages, and the gateway's journal for messages that the node has forgotten."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def topology(tmp_path: Path) -> Topology:
 
 
 class Recovery:
-    """What an outlet tells of what has ended."""
+    """Records what an outlet reports about ended messages."""
 
     def __init__(self, failures: int = 0, in_question: Iterable[Ticket] = ()) -> None:
         self.told: list[Ended] = []
@@ -80,7 +80,7 @@ def remove_store(folder: Path) -> None:
 
 
 def copy_journal(folder: Path, name: str, to: str) -> None:
-    """As a kill leaves it, when it is copied while a client has it open."""
+    """Copy a journal while a client has it open, as a kill leaves it."""
     for path in folder.glob(f"{name}.journal*"):
         shutil.copy(path, folder / path.name.replace(name, to))
 
@@ -124,7 +124,10 @@ async def test_it_is_told_though_node_and_gateway_are_killed(topology: Topology,
 async def test_what_is_not_forgotten_is_never_too_old_to_be_told(
     topology: Topology, tmp_path: Path, idle_clock: MockClock
 ) -> None:
-    """A node remembers 64 operations: what would have it forget one of ours waits until that is of no interest."""
+    """A node remembers 64 operations.
+
+    One that would make it forget an operation of ours waits until ours no longer matters.
+    """
     tickets = [Ticket(r"destination\notes", f"note-{number}", "f") for number in range(80)]
     accepted: list[Ticket] = []
     second = Recovery()
@@ -150,7 +153,7 @@ async def test_what_is_not_forgotten_is_never_too_old_to_be_told(
 
 
 async def test_what_a_node_has_forgotten_is_in_doubt_for_good(topology: Topology, tmp_path: Path) -> None:
-    """Another store knows nothing of what this gateway has ever handed in."""
+    """Another store knows nothing of the messages that this gateway has handed in."""
     second, third = Recovery(in_question=[ORDERS]), Recovery()
     async with (
         running(topology, "destination", tmp_path),
@@ -172,7 +175,7 @@ async def test_what_a_node_has_forgotten_is_in_doubt_for_good(topology: Topology
 async def test_what_an_earlier_version_had_under_way_is_asked_for_again(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """It wrote all that it asked for into the journal. This one was killed before it was heard."""
+    """It wrote everything that it asked for into the journal. This one was killed before the node heard it."""
     recovery, next_life = Recovery(), Recovery()
     async with running(topology, "destination", tmp_path):
         async with connect(topology, "destination", tmp_path, journal=tmp_path / "the.journal") as client:
@@ -191,7 +194,7 @@ async def test_what_an_earlier_version_had_under_way_is_asked_for_again(
 async def test_a_message_that_is_refused_is_of_no_interest_any_more(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """Another gateway may begin it anew at once; a later life of this one must not think that it was accepted."""
+    """Another gateway may begin it again at once; a later life of this one must not think that it was accepted."""
     second = Recovery()
     async with running(topology, "destination", tmp_path):
         async with an_outlet(topology, tmp_path, Recovery()) as outlet:
@@ -233,7 +236,7 @@ async def test_without_the_history_nothing_is_handed_in(topology: Topology, tmp_
 async def test_the_journal_knows_how_far_the_history_has_come(
     topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the gateway runs, as it may be killed."""
+    """This is written while the gateway runs, because it may be killed."""
     monkeypatch.setattr(outlet, "SEEN_EVERY_S", 0)
     now_s = itertools.count()
     seen = property(lambda history: HistorySeen("its life", next(now_s), "here"))

@@ -1,4 +1,4 @@
-"""Schemathesis reads the document of a gateway that runs, and asks all that it allows and much that it does not."""
+"""Schemathesis reads the document of a running gateway, and sends what it allows and much that it does not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.simulator.gateways import GatewayProcess, hashed, options_for
 from tests.simulator.running import NodeProcess
 
 EXAMPLES = int(os.environ.get("MQPROTO_OPENAPI_EXAMPLES", "0"))
-"""How many requests of each kind are made up; 0 for a few, to one gateway alone."""
+"""How many requests of each kind are generated; 0 means a few, to one gateway only."""
 SEED = 7
 TOKEN = "a token of twenty-two"
 TOKENS = f'[shop]\nsha256 = "{hashed(TOKEN)}"\nqueues = ["orders", "notes"]\n'
@@ -32,11 +32,11 @@ ASKING = f"""
 [auth.openapi.token]
 bearer = "{TOKEN}"
 """
-"""What schemathesis is told in a file: never shown to a gateway without tokens."""
+"""The settings of schemathesis in a file; they are not used with a gateway without tokens."""
 
 
 def one_that_asks_for_all(folder: Path) -> dict[str, Any]:
-    """Tokens, ids and a rate that nobody reaches."""
+    """A gateway with tokens, ids and a rate that is never reached."""
     tokens = folder / "tokens.toml"
     tokens.touch(0o600)
     tokens.write_text(TOKENS)
@@ -48,7 +48,7 @@ def one_that_asks_for_nothing(folder: Path) -> dict[str, Any]:
 
 
 def one_with_https(folder: Path) -> dict[str, Any]:
-    """For those who show a certificate."""
+    """A gateway for clients that show a certificate."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     for name in ("127.0.0.1", "client"):
@@ -60,7 +60,7 @@ def one_with_https(folder: Path) -> dict[str, Any]:
 
 
 def narrow(document: dict[str, Any]) -> None:
-    """With what no schema can know, which queues there are, and no keys; and closed, so that what it lacks is found."""
+    """Narrow the document to facts that no schema has, such as which queues exist; close it, so that gaps are found."""
 
     def close(value: Any) -> None:
         if isinstance(value, dict):
@@ -90,7 +90,7 @@ def narrow(document: dict[str, Any]) -> None:
 async def test_a_gateway_does_what_its_document_says(
     configured: Callable[[Path], dict[str, Any]], tmp_path: Path
 ) -> None:
-    """All checks of schemathesis, in all its phases."""
+    """This runs all checks of schemathesis, in all its phases."""
     topology = load("three-node").with_free_ports()
     options = configured(tmp_path)
     gateway = GatewayProcess(options_for(topology, tmp_path, **options))
@@ -110,7 +110,7 @@ async def test_a_gateway_does_what_its_document_says(
 
 
 async def asked(folder: Path, port: int, options: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
-    """What schemathesis says of a gateway."""
+    """Return what schemathesis reports about a gateway."""
     url, tls, context = f"http://127.0.0.1:{port}", [], ssl.create_default_context()
     if "tls_clients" in options:
         authority, shown = str(folder / "ca.pem"), str(folder / "client.pem")

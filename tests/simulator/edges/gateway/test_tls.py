@@ -1,4 +1,4 @@
-"""HTTPS at the gateway: by certificate and key in files, and for clients with certificates alone."""
+"""HTTPS at the gateway: with a certificate and a key in files, and only for clients with certificates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def trusting(shown: trustme.LeafCert | None = None) -> ssl.SSLContext:
-    """A producer's end of TLS."""
+    """Return a producer's end of TLS."""
     context = ssl.create_default_context()
     OURS.configure_trust(context)
     if shown is not None:

@@ -1,4 +1,4 @@
-"""Tokens that open queues, what their roles let people do, and what of them is to be found anywhere."""
+"""Tokens that open queues, what their roles permit, and where tokens must not appear."""
 
 from __future__ import annotations
 
@@ -187,13 +187,13 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(
 
 
 def forms(token: str) -> list[str]:
-    """What a token may look like where it should not be."""
+    """Return the forms of a token that must not appear."""
     raw = token.encode()
     return [token, raw.hex(), base64.b64encode(raw).decode().rstrip("="), token.removeprefix("mqproto_")]
 
 
 def contents(folder: Path) -> list[str]:
-    """Every file: logs, stores, journals, histories."""
+    """Return the contents of every file: logs, stores, journals, histories."""
     return [file.read_bytes().decode("latin-1") for file in folder.rglob("*") if file.is_file()]
 
 

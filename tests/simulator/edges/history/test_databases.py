@@ -1,4 +1,4 @@
-"""Databases by URL: what is refused, and what is said of one that cannot be had. No line shows a password."""
+"""Databases by URL: which are refused, and the message for one that is not available. No line shows a password."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_an_sqlite_file_is_flushed_at_each_commit(new_sqlite_url: Callable[[], str]) -> None:
-    """In WAL mode NORMAL would flush at a checkpoint alone."""
+    """In WAL mode, NORMAL would flush only at a checkpoint."""
     engine = engine_for(make_url(new_sqlite_url()))
     with engine.begin() as db:
         assert db.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"

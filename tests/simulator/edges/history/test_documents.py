@@ -1,4 +1,4 @@
-"""The table of documents: who comes first, what the index is for, and databases that fail in the middle.
+"""The table of documents: who comes first, the purpose of the index, and databases that fail in the middle.
 
 The index is that of "Transactions in OSB. Reliable Messaging.".
 """
@@ -105,7 +105,7 @@ def test_calls_of_one_moment_on_one_document_all_get_their_answer(documents: Doc
 
 
 def test_eliminating_duplicates_the_check_goes_by_an_index(new_history_url: Callable[[], str]) -> None:
-    """Eliminating Duplicates on the Consumer: the check is fast, and performed against a database's index."""
+    """Eliminating Duplicates on the Consumer: the check is fast, and uses a database's index."""
     sent: list[tuple[str, Any]] = []
 
     def note(_c: object, _u: object, statement: str, values: Any, _x: object, _m: bool) -> None:
@@ -141,7 +141,7 @@ def test_eliminating_duplicates_the_check_goes_by_an_index(new_history_url: Call
 
 
 def at_once(task: Callable[[], T]) -> list[T]:
-    """What comes of a task that four threads begin at the same instant."""
+    """Return the results of a task that four threads begin at the same instant."""
     ready = threading.Barrier(4)
 
     def run(_: int) -> T:
@@ -208,7 +208,7 @@ def test_what_one_database_cannot_keep_does_no_harm_to_what_came_with_it(postgre
 
 
 def failure(documents: Documents) -> str:
-    """What each of two calls that come together is told."""
+    """Return the error that each of two simultaneous calls gets."""
     first, second = documents.carry_out([a_begin("failing"), a_begin("too")])
     assert isinstance(first, HistoryError)
     assert str(first) == str(second)
@@ -233,7 +233,7 @@ def test_a_file_that_another_program_keeps_locked_is_told_and_then_it_goes_on(
 
 @contextmanager
 def disk_of_pages(count: int) -> Iterator[None]:
-    """SQLite finds its disk full when a file has `count` pages."""
+    """Let SQLite find its disk full when a file has `count` pages."""
 
     def limit(db: DBAPIConnection, _: object) -> None:
         db.cursor().execute(f"PRAGMA max_page_count = {count}")
@@ -274,7 +274,7 @@ def test_a_damaged_file_is_told(new_sqlite_url: Callable[[], str]) -> None:
 
 
 def backends(postgresql: Server) -> set[int]:
-    """The processes that serve document histories."""
+    """Return the processes that serve document histories."""
     query = b"SELECT pid FROM pg_stat_activity WHERE application_name = 'mqproto'"
     with psycopg.connect(make_url(postgresql.url()).set(drivername="postgresql").render_as_string()) as db:
         return {pid for (pid,) in db.execute(query)}
@@ -311,7 +311,7 @@ def test_what_a_server_fails_with_is_told_in_one_line_and_then_it_goes_on(
 def test_a_file_that_another_program_keeps_locked_is_not_waited_for_if_it_has_to_be_at_once(
     new_sqlite_url: Callable[[], str],
 ) -> None:
-    """Else nobody else would be served meanwhile. What cannot be had at once is asked for in a thread."""
+    """Otherwise nothing else would be served meanwhile. Requests that must wait are made in a thread."""
     url, begin = new_sqlite_url(), a_begin("1")
     with (
         closing(Documents(url, 1_000, lambda: 0, lambda: 0)) as documents,
@@ -326,7 +326,7 @@ def test_a_file_that_another_program_keeps_locked_is_not_waited_for_if_it_has_to
 
 
 def test_who_reads_and_who_writes_do_not_wait_for_each_other(history_url: str) -> None:
-    """Else an audit of a long history would hold up its gateways, and they an audit."""
+    """Otherwise an audit of a long history would hold up its gateways, and they would hold up the audit."""
     with closing(Documents(history_url, None)) as writer, closing(Documents(history_url, None)) as reader:
         writer.carry_out([a_finish("1")])
         reads = reader.everything(ORDERS)
@@ -423,7 +423,7 @@ def test_a_connection_that_was_lost_before_the_answer_came_does_not_begin_a_seco
 async def test_while_a_server_is_killed_and_started_again_each_document_is_begun_and_finished_once(
     postgresql: Server,
 ) -> None:
-    """Whoever gets an error asks again, and the history knows whether that was done already."""
+    """A program that gets an error asks again, and the history knows whether the change was already made."""
     is_up, began, errors = trio.Event(), Counter[str](), 0
     is_up.set()
 

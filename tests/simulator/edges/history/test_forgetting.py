@@ -1,4 +1,4 @@
-"""How long ids are remembered, by all who use one history; and that what is forgotten is counted."""
+"""How long ids are remembered by all programs that use one history; and that forgotten ids are counted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class World:
         return self.documents.carry_out([LookUp(scope, key)]) != [UNKNOWN]
 
     def wait(self, seconds: float) -> None:
-        """Let time go by, and look at what is too old."""
+        """Let time pass, and look for ids that are too old."""
         while seconds > LEAP_S:
             self.wait(LEAP_S)
             seconds -= LEAP_S
@@ -61,7 +61,7 @@ def test_one_says_how_long_and_all_keep_to_it(history_url: str) -> None:
 
 
 def test_an_id_is_not_forgotten_before_what_was_delivered_under_it(history_url: str) -> None:
-    """Else its producer could use it anew, is told 200, and the trigger drops the message."""
+    """Otherwise its producer could use it again and be told 200, but the trigger would drop the message."""
     world = World(history_url)
     with closing(world.documents):
         for key in ("late", "begun", "early"):
@@ -126,7 +126,7 @@ def test_what_gateways_accepted_is_counted_when_it_is_forgotten(
 
 
 class Program:
-    """A program that has the history open, with a wall clock of its own; seconds pass for all alike."""
+    """A program that has the history open, with a separate wall clock; seconds pass equally for all programs."""
 
     passed_s = 0.0
 
@@ -200,7 +200,7 @@ def test_what_passes_for_two_programs_at_once_counts_once(history_url: str) -> N
 
 
 def test_one_that_did_nothing_for_long_says_when_something_came_by_the_time_of_all(history_url: str) -> None:
-    """Else what it has just accepted would be as old as its last look."""
+    """Otherwise a message that it has just accepted would be as old as its last look."""
     busy, idle = Program(history_url), Program(history_url)
     with closing(busy.documents), closing(idle.documents):
         for _ in range(9):

@@ -1,7 +1,7 @@
 """The document history on SQLite and PostgreSQL: against a model, by many tasks, many processes, and killed ones.
 
-It is what "Summary of Duplicate Detection Process for JMS Triggers" asks in step 2, its notes included, and what
-"Transactions in OSB. Reliable Messaging." has all servers share to eliminate duplicates.
+It is the history that "Summary of Duplicate Detection Process for JMS Triggers" asks in step 2, its notes included, and
+that all servers share to eliminate duplicates in "Transactions in OSB. Reliable Messaging.".
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ attempts = st.sampled_from(Attempt)
 
 @dataclass
 class Model:
-    """What a history has to say, of documents in memory."""
+    """A model of the history's answers, with documents in memory."""
 
     now_s: float = 1_800_000_000.0
     records: dict[tuple[str, str], tuple[Record, float, int]] = field(default_factory=dict)
-    """Record, when it changed, and by which of all calls it was begun."""
+    """Each record, when it changed, and which of all calls began it."""
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def expire(self) -> None:
@@ -297,7 +297,7 @@ trio.run(main, sys.argv[1])
 
 
 async def killed_at_work(url: str, line_count: int) -> dict[str, str]:
-    """By key, the last that a process said, which was killed after `line_count` lines."""
+    """Return, by key, the last line of a process that was killed after `line_count` lines."""
     process = await HISTORIES.start(WORK, url)
     said = await process.stdout_until(line_count)
     process.kill()

@@ -1,4 +1,4 @@
-"""Who delivers from a queue, on SQLite and PostgreSQL: one at a time, and one that was followed writes nothing."""
+"""Leaders that deliver from a queue, on SQLite and PostgreSQL: one at a time, and a deposed one writes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.simulator.running import until
 
 ORDERS = "trigger/orders"
 opened = partial(open_history, clock=lambda: 0.0)
-"""Epochs from 1."""
+"""Open a history with epochs from 1."""
 numbers = itertools.count(1)
 
 
@@ -71,7 +71,7 @@ async def test_over_any_calls_of_two_the_last_epoch_alone_writes_and_none_comes_
 
 
 async def _written(history: DocumentHistory, scope: str, key: str, epoch: int) -> None:
-    """A document is begun and finished, or neither."""
+    """Check that a document is begun and finished, or neither."""
     try:
         await history.begin(scope, key, "a", epoch)
         await history.finish(scope, key, Attempt.SUCCEEDED, b"", epoch)
@@ -143,7 +143,7 @@ async def test_who_writes_while_another_takes_over_waits_for_that_and_writes_not
 
 
 async def test_a_history_that_was_made_anew_has_later_epochs(new_sqlite_url: Callable[[], str]) -> None:
-    """Nodes and consumers have seen those of the one before."""
+    """Nodes and consumers have seen the epochs of the earlier history."""
     now_s, epochs = 1_800_000_000.0, []
     for url in (new_sqlite_url(), new_sqlite_url()):
         async with open_history(url, clock=partial(float, now_s)) as history:

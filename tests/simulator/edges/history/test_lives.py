@@ -1,4 +1,4 @@
-"""Which history a gateway goes on with: one that has all ids that it had, or of which somebody has said which it lacks.
+"""The history with which a gateway continues: it has all its ids, or a person has declared which are missing.
 
 Advice is typed as it is given.
 """
@@ -33,14 +33,14 @@ ORDERS = "gateway/orders"
 
 
 class AGateway:
-    """What a gateway does with its journal and its history when it starts."""
+    """A gateway's use of its journal and its history when it starts."""
 
     def __init__(self, folder: Path, name: str = "gateway") -> None:
         self.journal = folder / f"{name}.journal"
         self.log = Log()
 
     async def starts(self, url: str, key: str = "17") -> Entry:
-        """What it finds of an id; then it has accepted a message that has it."""
+        """Start it and return what it finds about an id; then it has accepted a message with that id."""
         async with history_known_to(self.journal, url, None, node_log(self.log, "gateway")) as history:
             record = await history.begin(ORDERS, key, "gateway 1")
             await history.finish(ORDERS, key, Attempt.SUCCEEDED, b"its message id")
@@ -49,7 +49,7 @@ class AGateway:
         return record.entry
 
     async def is_refused(self, url: str) -> str:
-        """Why it does not start."""
+        """Return why it does not start."""
         with pytest.raises(HistoryError) as caught:
             await self.starts(url)
         return str(caught.value)
@@ -65,7 +65,7 @@ def command_in(trouble: str, verb: str) -> list[str]:
 
 
 async def test_a_new_gateway_starts_with_whatever_history_there_is(tmp_path: Path, history_url: str) -> None:
-    """So does one that has lost its journal, as a new pod has."""
+    """So does a gateway that has lost its journal, like a new pod."""
     assert await AGateway(tmp_path, "first").starts(history_url) is Entry.ABSENT
     assert await AGateway(tmp_path, "second").starts(history_url) is Entry.COMPLETED
     assert await AGateway(tmp_path, "second").starts(history_url) is Entry.COMPLETED
@@ -104,7 +104,7 @@ async def test_one_that_is_killed_before_its_journal_knows_the_history_starts(
 async def test_a_history_that_lacks_all_ids_is_refused_and_can_get_them(
     tmp_path: Path, new_sqlite_url: Callable[[], str], history_url: str
 ) -> None:
-    """Nothing is made where they are to go."""
+    """Nothing is created where the ids are to go."""
     gateway, old = AGateway(tmp_path), new_sqlite_url()
     await gateway.starts(old)
     trouble = await gateway.is_refused(history_url)
@@ -116,7 +116,7 @@ async def test_a_history_that_lacks_all_ids_is_refused_and_can_get_them(
 async def test_somebody_says_once_that_all_ids_are_lost(
     tmp_path: Path, new_sqlite_url: Callable[[], str], history_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Then all gateways start that had them, and say so; and no others."""
+    """After that, all gateways that had these ids start, and report it; no others do."""
     gateways, stranger = [AGateway(tmp_path, name) for name in ("a", "b")], AGateway(tmp_path, "c")
     lost, another = new_sqlite_url(), new_sqlite_url()
     for gateway in gateways:
@@ -137,7 +137,7 @@ async def test_somebody_says_once_that_all_ids_are_lost(
 
 
 async def test_a_journal_of_before_needs_the_history_of_before(tmp_path: Path, history_url: str) -> None:
-    """As one whose history was moved by hand."""
+    """It behaves like a gateway whose history was moved by hand."""
     gateway = AGateway(tmp_path)
     await gateway.starts(f"sqlite:///{tmp_path}/history.sqlite")
     forget_lives(gateway.journal)

@@ -1,4 +1,4 @@
-"""A history that is copied and goes on in another database, while programs use it, and wherever the copy is killed."""
+"""A history is copied and continues in another database, while programs use it, and wherever the copy is killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCH = 3
 
 
 class Route:
-    """Where a history is, and where it goes."""
+    """The place of a history, and where it goes."""
 
     def __init__(self, request: pytest.FixtureRequest, source: str, target: str) -> None:
         makers: dict[str, Callable[[], str]] = {"sqlite": request.getfixturevalue("new_sqlite_url")}
@@ -61,7 +61,7 @@ def finish(number: int) -> Finish:
 
 
 def fill(documents: Documents, count: int = 8) -> None:
-    """Some that have ended, one that has begun, somebody to be told, and a leader."""
+    """Add messages that have ended, one that has begun, a producer to be told, and a leader."""
     documents.carry_out([finish(number) for number in range(count)])
     documents.carry_out([Begin(ORDERS, "begun", "gateway 1", 77)])
     documents.carry_out([Tell(armed(f"hook {number}", b"x")) for number in range(count // 2)])
@@ -81,7 +81,7 @@ def trouble(url: str) -> str:
 
 @contextmanager
 def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> Iterator[None]:
-    """Something is done before each batch is read."""
+    """Do something before each batch is read."""
     page = moving._page
 
     def read(db: Connection, *arguments: Any) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> It
 def test_a_history_goes_on_elsewhere_with_all_that_it_has_and_with_what_was_changed_meanwhile(
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that are there already when they change, and others; new ones, finished ones, and one that is deleted."""
+    """Rows that are already copied when they change, and others; new rows, finished ones, and one that is deleted."""
     source, target = route.new_source(), route.new_target()
     numbers = itertools.count(100)
     with closing(opened(source)) as documents:
@@ -154,12 +154,15 @@ def test_a_history_goes_on_elsewhere_with_all_that_it_has_and_with_what_was_chan
 
 
 class Killed(BaseException):
-    """Where a process would have ended."""
+    """Raised where a process would have ended."""
 
 
 @contextmanager
 def killed_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> Iterator[list[int]]:
-    """The process ends before its transaction number `moment // 2` is committed, or right after it was."""
+    """Let the process end before its transaction number `moment
+
+    2` is committed, or right after.
+    """
     begun, number = moving._Database.begun, itertools.count()
     seen = [0]
 
@@ -180,7 +183,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> Iterator[list[int
 
 
 def layout_of(url: str) -> int | None:
-    """What programs of all versions look at; None where there is nothing."""
+    """Return the layout that programs of all versions look at; None if there is nothing."""
     engine = create_engine(url)
     try:
         with engine.begin() as db:
@@ -229,7 +232,7 @@ def test_wherever_a_copy_is_killed_it_goes_on_and_no_id_is_taken_in_both_places(
 def test_of_what_is_begun_while_a_history_moves_nothing_is_lost_or_begun_again(
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a program that never pauses, and goes on until it hears that it cannot."""
+    """The program never pauses, and goes on until it hears that it cannot."""
     monkeypatch.setattr(moving, "BATCH", 500)
     source, target = route.new_source(), route.new_target()
     taken, has_begun, is_over = list[str](), threading.Event(), threading.Event()
@@ -262,7 +265,7 @@ def test_of_what_is_begun_while_a_history_moves_nothing_is_lost_or_begun_again(
 
 
 def test_a_program_that_closes_after_the_move_goes_on_with_the_new_place(route: Route) -> None:
-    """Else the time that it had seen was later than that of the new place, which looked as if it had been put back."""
+    """Otherwise it would have seen a later time than the new place has, as if that had been restored from a backup."""
     source, target = route.new_source(), route.new_target()
     passed_s = [0.0]
     documents = Documents(source, None, lambda: 100.0, lambda: passed_s[0])

@@ -1,4 +1,4 @@
-"""What somebody is to be told is kept until he has heard it, and is told of once; on SQLite and PostgreSQL."""
+"""A report to a producer is kept until the producer has received it, and is sent once; on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A history that an earlier mqproto has made goes on as one of this layout, with all that is in it."""
+"""A history that an earlier mqproto has made continues with the current layout, with everything in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = "gateway/orders"
 
 
 def make_earlier(url: str, layout: int = 1) -> None:
-    """Have a history of an earlier layout: ids age by dates, and 1 says nothing of itself."""
+    """Give a history an earlier layout: ids age by dates, and layout 1 does not state its number."""
     engine = create_engine(url)
     with engine.begin() as db:
         db.execute(text("DROP INDEX document_history_age"))
@@ -39,14 +39,14 @@ def make_earlier(url: str, layout: int = 1) -> None:
 
 
 def forget_lives(journal: Path) -> None:
-    """Have a gateway's journal be one of before histories had lives."""
+    """Make a gateway's journal one from before histories had lives."""
     with closing(sqlite3.connect(journal)) as db:
         db.execute("DROP TABLE history")
 
 
 @pytest.mark.long
 def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history_url: str) -> None:
-    """By dates of which nobody knows whose clock they were."""
+    """Its dates come from an unknown clock."""
     passed_s = 0.0
 
     def opened() -> Documents:

@@ -1,4 +1,4 @@
-"""What the tests of operators share: nodes, messages that fail, and commands typed beside them."""
+"""Helpers for the tests of operators: nodes, messages that fail, and commands typed beside them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ between = ["near", "far"]
 
 
 class Typed:
-    """Commands about the nodes of a topology that run in this process, whose locks are theirs."""
+    """Commands about the nodes of a topology that run in this process and hold the locks."""
 
     def __init__(self, folder: Path, name: str, topology: str) -> None:
         self.file = folder / name
@@ -32,20 +32,20 @@ class Typed:
         self.options = ("-t", self.file, "--directory", folder)
 
     async def run(self, *words: str, status: int = 0) -> str:
-        """All that it prints."""
+        """Run a command; return its output."""
         done = await forked(*words, *self.options)
         assert done.status == status, done.err
         return done.out + done.err
 
 
 async def fails(client: Client, node: str) -> None:
-    """What its trigger does about the first of `orders` that its consumer refuses."""
+    """Let the consumer refuse the first of `orders`, and return after its trigger has dealt with that."""
     async with client.transaction("orders") as taken:
         note = FailureNote(failure="business error", message=str(taken[0].id), queue=f"{node}\\orders")
         taken.send("errors", copy_for(taken[0], note))
 
 
 async def rejects(client: Client) -> None:
-    """An application rejects the first of `orders`."""
+    """Let an application reject the first of `orders`."""
     async with client.transaction("orders"):
         raise Reject

@@ -1,4 +1,4 @@
-"""What was erased is in no file any more, what is not over is refused, and the trail of each message stays."""
+"""Erased data is not in any file any more, unfinished messages are refused, and the trail of each message stays."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def body_of(key: str) -> bytes:
 
 
 def files_with(folder: Path, body: bytes) -> list[str]:
-    """Which files have any part of it."""
+    """Return the files that contain any part of it."""
     probes = [body[at : at + PROBE_BYTES] for at in range(0, len(body) - PROBE_BYTES + 1, EACH_BYTES)]
     return [
         path.name
@@ -99,7 +99,7 @@ async def system(topology: Topology, folder: Path, url: str) -> AsyncIterator[Sy
 
 
 async def all_ends(two: System) -> None:
-    """One message is received, one a dead letter, one in an error queue, and one waits; two are journaled as well."""
+    """One message is received, one is a dead letter, one is in an error queue, one waits; two are also journaled."""
     await two.post("received")
     await two.far.receive("orders")
     await two.until_state("received", "received")
@@ -243,7 +243,7 @@ def test_a_store_that_goes_on_has_nothing_of_what_has_left_it_in_sqlites_log_eit
 
 
 def test_what_is_committed_while_the_tables_are_written_anew_needs_none_of_them(tmp_path: Path) -> None:
-    """As long as that takes, SQLite lets nobody else write: a node whose commit had to would end."""
+    """During that time, SQLite lets nobody else write: a node that had to commit would end."""
     topology = parse(TWO, "two.toml")
     path, node = places.store_path(tmp_path, "far"), topology.nodes["far"].guid
     with Store(path, node) as store:

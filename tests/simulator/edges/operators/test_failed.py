@@ -1,4 +1,4 @@
-"""What has failed is listed, tried again under the id that it had and in its order, or resolved."""
+"""Failed messages are listed, tried again under the same id and in their order, or resolved."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def waiting(client: Client) -> dict[str, int]:
 
 
 def an_order(number: int) -> Draft:
-    """Half of them have an id of their producer's."""
+    """Return an order; half of the orders have an id from their producer."""
     extension = Envelope(producer_key=f"order-{number}").as_extension() if number % 2 else b""
     return Draft(
         body=str(number).encode(),
@@ -206,7 +206,7 @@ async def test_many_are_listed_by_reason_and_each_is_called_once_more_in_its_ord
 async def test_dead_letters_are_on_the_same_desk(
     desk: Client, topology: Topology, tmp_path: Path, where: str
 ) -> None:
-    """In the system's queue, and in one that their application has chosen, beside the copies of a trigger."""
+    """They are in the system's queue, and in one that their application has chosen, beside the copies of a trigger."""
     typed = Typed(tmp_path, "desk.toml", DESK)
     sent = []
     wishes: DraftOptions = {"transactional": True, "journal_negative": True, "dead_letter_queue": where}
@@ -232,7 +232,7 @@ REFUSED: Final = Answer(Attempt.FAILED_FOR_NOW, "HTTP 500")
 
 
 class Says:
-    """A consumer that says what it was told to, in turn."""
+    """A consumer that gives the answers it was told to give, in turn."""
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = iter(answers)
@@ -255,7 +255,7 @@ class Says:
 async def test_a_dead_letter_is_in_doubt_if_one_of_its_calls_had_no_answer(
     desk: Client, tmp_path: Path, history_url: str, answers: list[Answer], is_in_doubt: bool
 ) -> None:
-    """With its attempts, until an operator says what is to become of it."""
+    """It keeps its attempts until an operator decides about it."""
     typed, options = Typed(tmp_path, "desk.toml", DESK), ("--history", history_url)
     named = Envelope(producer_key="order-1").as_extension()
     await desk.send("orders", b"1", transactional=True, journal_negative=True, extension=named)
@@ -310,7 +310,7 @@ async def test_a_producers_id_is_known_without_his_name_and_if_several_have_it_n
 async def test_what_lies_in_an_error_queue_is_explained_by_its_producers_id(
     desk: Client, tmp_path: Path
 ) -> None:
-    """No gateway has answered for it: a trigger's log has its id."""
+    """No gateway has answered for it, but a trigger's log has its id."""
     typed = Typed(tmp_path, "desk.toml", DESK)
     extension = Envelope(producer_key="shop/o0").as_extension()
     message = await desk.send("orders", b"", transactional=True, extension=extension)
@@ -332,7 +332,7 @@ async def test_what_lies_in_an_error_queue_is_explained_by_its_producers_id(
 async def test_a_message_that_is_sent_once_more_has_another_life_whichever_command_sent_it(
     desk: Client, history: DocumentHistory, tmp_path: Path, words: tuple[str, ...], attempts: int
 ) -> None:
-    """The history keeps the first, and whoever waits for the end of the message waits for the next as well."""
+    """The history keeps the first life; programs that wait for the message's end then also wait for the next one."""
     named = Envelope(producer_key="order-1").as_extension()
     await desk.send("orders", b"1", transactional=True, journal_negative=True, extension=named)
     [first] = await desk.peek("orders")
@@ -353,7 +353,7 @@ async def test_a_message_that_is_sent_once_more_has_another_life_whichever_comma
 async def test_of_many_ids_that_a_gateway_has_taken_the_one_that_is_meant_is_explained(
     desk: Client, history: DocumentHistory, tmp_path: Path
 ) -> None:
-    """By its identifier, by that of a later life, by its producer's id with his name or without; nobody has them."""
+    """By its identifier, a later life's, or its producer's id with or without the name; no queue has them."""
     for number in (1, 11, 12):
         accepted = json.dumps({"id": rf"{GUID}\{number}", "fingerprint": "x"}).encode()
         await history.finish(r"gateway/desk\orders", f"shop/o{number}", Attempt.SUCCEEDED, accepted)
@@ -381,7 +381,7 @@ async def test_a_limit_is_for_the_first_of_them(desk: Client, tmp_path: Path) ->
 async def test_a_dead_letter_is_dated_by_when_it_failed(
     desk: Client, topology: Topology, tmp_path: Path, history_url: str
 ) -> None:
-    """The history has it from an acknowledgment; else its lifetime says so, or a log of its node."""
+    """The history has the date from an acknowledgment; otherwise the message's lifetime or its node's log shows it."""
     place, unknown = Place(topology, tmp_path), Unknown()
     await desk.send("orders", b"late", transactional=True, journal_negative=True, time_to_be_received_s=1)
 
@@ -446,7 +446,7 @@ async def test_what_was_done_is_written_down_before_it_is_and_so_is_what_could_n
 
 
 async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Path) -> None:
-    """Whoever may send to a queue could have an operator send his message to any other, and its id settled."""
+    """Otherwise a sender could have an operator send its message to any other queue, and have its id settled."""
     typed = Typed(tmp_path, "desk.toml", DESK)
     [other] = await desk.send_many("notes", [Draft(body=b"other", transactional=True)])
     named = message_identifier.encode(MessageIdentifier(other.manager, other.ordinal))
@@ -464,7 +464,7 @@ async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Pa
 
 
 def test_a_copy_is_a_trigger_s_by_where_it_comes_from(topology: Topology) -> None:
-    """In another queue than the one that it names, and from the node that has that."""
+    """A copy is in another queue than the one that it names, and comes from the node that has that queue."""
     ours, theirs = topology.nodes["desk"].guid, Guid(bytes(15) + b"1")
     for source, where, is_copy in (
         (ours, "errors", True),

@@ -1,4 +1,4 @@
-"""What the README shows of an audit and of the desk is how they put it."""
+"""The README's examples of an audit and of the desk have the form of the real output."""
 
 from __future__ import annotations
 

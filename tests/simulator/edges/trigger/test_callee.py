@@ -1,4 +1,4 @@
-"""What a consumer's answer means: the table of callee.py, row by row, and calls over real sockets.
+"""The meaning of a consumer's answer: the table of callee.py, row by row, and calls over real sockets.
 
 Reliable messaging is "Transactions in OSB. Reliable Messaging".
 """
@@ -106,7 +106,7 @@ SECTION = b'{"type": "https://tools.ietf.org/html/rfc9110#section-15.5.%s", "tit
 def test_a_problem_is_a_business_error(
     status: int, body: bytes | None, reason: str | None, kind: str
 ) -> None:
-    """[RFC 9457] 3.1; what a framework says of an address that is wrong is none of the consumer's answers."""
+    """[RFC 9457] 3.1; a framework's answer to a wrong address does not come from the consumer."""
     answer = meaning(Response(status, {"Content-Type": kind}, body))
     assert answer.attempt is (FOR_NOW if reason is None else FOR_GOOD)
     assert reason in (None, answer.reason)

@@ -1,4 +1,4 @@
-"""The three steps with a document history, on SQLite and PostgreSQL, and without: who calls twice, and who may not.
+"""The three steps with a document history, on SQLite and PostgreSQL, and without one: when a consumer is called twice.
 
 Duplicate detection is "Summary of Duplicate Detection Process for JMS Triggers".
 """
@@ -59,7 +59,7 @@ async def test_what_a_message_is_follows_from_what_was_recorded_of_it(
 async def test_an_id_that_its_gateway_has_forgotten_names_a_new_message(
     history: DocumentHistory, new_sqlite_url: Callable[[], str], attempt: Attempt
 ) -> None:
-    """Gateway and trigger have histories of their own, and the trigger's has kept the id for longer."""
+    """Gateway and trigger have separate histories, and the trigger's has kept the id longer."""
     passed_s = 0.0
     detection = Detection("orders", "trigger", history)
 
@@ -104,7 +104,7 @@ async def test_of_many_who_judge_one_message_at_a_time_one_finds_it_new(history:
 async def test_an_attempt_has_the_delivery_count_or_the_number_that_history_and_memory_know(
     history: DocumentHistory,
 ) -> None:
-    """Duplicate detection, notes: it is the delivery count that has a maximum."""
+    """Duplicate detection, notes: the delivery count is what has a maximum."""
     detection = Detection("orders", "trigger", history)
     for delivery_count, attempt in ((1, 1), (2, 2), (-1, 3), (9, 9), (-1, 5)):
         assert (await detection.judge(call(delivery_count))).attempt == attempt
@@ -116,7 +116,7 @@ async def test_an_attempt_has_the_delivery_count_or_the_number_that_history_and_
 async def test_what_was_handed_out_ahead_of_its_turn_and_came_back_is_attempted_for_the_first_time(
     history: DocumentHistory,
 ) -> None:
-    """Else a trigger that is killed would use up attempts of messages for which nobody was called."""
+    """Otherwise a trigger that is killed would use up attempts of messages for which no consumer was called."""
     detection = Detection("orders", "trigger", history)
     assert (await detection.judge(call(3))).attempt == 1
     await detection.record(call().key, Attempt.FAILED_FOR_NOW)
@@ -141,7 +141,7 @@ async def test_who_looks_for_no_duplicates_finds_every_delivery_new() -> None:
 async def test_what_the_history_could_not_be_told_it_hears_before_anything_else(
     history: DocumentHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Duplicate detection, notes: a message that was processed is no new one because the database was away."""
+    """Duplicate detection, notes: a processed message does not become new because the database was away."""
     detection = Detection("orders", "trigger", history)
     await detection.judge(call())
 

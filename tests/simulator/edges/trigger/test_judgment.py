@@ -1,4 +1,4 @@
-"""What of the judgments on several messages shares a flush of the history."""
+"""Judgments on several messages share a flush of the history."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def message(number: int) -> ReceivedMessage:
 async def test_what_ends_a_message_and_what_begins_the_next_is_one_transaction(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever dies when, the next was not called before the history knew that the one before was processed."""
+    """Whenever a program dies, the next message was not tried before the history knew about the previous one."""
     transactions: list[list[str]] = []
     carry_out = Documents._transaction
 

@@ -1,4 +1,4 @@
-"""Who delivers from a queue: the leader while it says so, and the next when it has said nothing for a lease."""
+"""Which trigger delivers from a queue: the leader while it reports, and the next after a lease of silence."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.simulator.running import Log
 SCOPE = "trigger/orders"
 LEASE_S = 10.0
 opened = partial(open_history, clock=lambda: 0.0)
-"""Epochs from 1."""
+"""Open a history with epochs from 1."""
 
 
 class Standing:
-    """A trigger that would lead."""
+    """A trigger that wants to lead."""
 
     def __init__(self, history: DocumentHistory, name: str, *gone: str) -> None:
         self.leadership = Leadership(history, SCOPE, name, LEASE_S, lambda other: other in gone)
@@ -31,7 +31,7 @@ class Standing:
         self.stands_by = trio.Event()
 
     async def lead(self) -> int:
-        """Its epoch, when it leads."""
+        """Return its epoch, once it leads."""
         await self.leadership.begin(node_log(self.log, "desk"), self.stands_by.set)
         return self.leadership.epoch
 

@@ -1,4 +1,4 @@
-"""What is named on the command line is found, or refused in one line."""
+"""Names on the command line are found, or refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a document resolver says, and what it means if it says nothing.
+"""The answers of a document resolver, and what its silence means.
 
 Duplicate detection is "Summary of Duplicate Detection Process for JMS Triggers".
 """

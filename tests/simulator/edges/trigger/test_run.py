@@ -1,4 +1,4 @@
-"""`mqproto trigger` as a process: what may be typed, and what is left when it is killed.
+"""`mqproto trigger` as a process: its options, and the state that it leaves when it is killed.
 
 Reliable messaging is "Transactions in OSB. Reliable Messaging", duplicate detection "Summary of Duplicate Detection
 Process for JMS Triggers".
@@ -57,7 +57,7 @@ async def desk(file: Path, tmp_path: Path) -> AsyncIterator[Client]:
 async def running_trigger(
     file: Path, *options: str, queue: str = "orders", name: str = "trigger"
 ) -> AsyncIterator[Fork]:
-    """A trigger that is ready; what it says on the standard error output is in `NAME.screen` beside the file."""
+    """Run a trigger that is ready; its standard error output is in `NAME.screen` beside the file."""
     place = ("--directory", str(file.parent), "--name", name)
     with (file.parent / f"{name}.screen").open("ab") as screen:
         process = await TRIGGERS.start(
@@ -80,7 +80,7 @@ async def running_trigger(
 
 
 async def ended(process: Fork, number: signal.Signals) -> int:
-    """The exit status after a signal."""
+    """Return the exit status after a signal."""
     process.send_signal(number)
     return await process.wait()
 
@@ -170,7 +170,7 @@ async def test_queues_that_were_made_while_the_node_ran_are_as_good_as_those_of_
 async def test_each_triggered_queue_has_an_error_queue_without_being_asked_for_one(
     desk: Client, file: Path
 ) -> None:
-    """It is there before the first message is looked at, and is used again by the next trigger."""
+    """It exists before the first message is looked at, and the next trigger uses it again."""
     consumer = HttpConsumer()
 
     async def refuse(_: Seen) -> Reply:
@@ -212,7 +212,7 @@ async def test_without_one_the_sender_has_a_dead_letter(desk: Client, file: Path
 async def test_an_outage_is_told_by_explain_and_audit_and_outlives_the_trigger(
     desk: Client, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A trigger that is killed and started again goes on with the pause, and nobody is called before it is over."""
+    """A trigger that is killed and started again continues the pause, and calls no consumer before its end."""
     consumer = HttpConsumer(otherwise=Reply(503))
     options = ("--breaker", "1", "--interval", "1000", "--max-delay", "1000")
     place = ("--topology", str(file), "--directory", str(file.parent))
@@ -257,7 +257,7 @@ async def test_an_outage_is_told_by_explain_and_audit_and_outlives_the_trigger(
 
 
 class Unreliable(HttpConsumer):
-    """Processes each message once, by its key, and answers as its dice say; at some messages its caller is killed."""
+    """Processes each message once, by its key, and answers at random; at some messages its caller is killed."""
 
     def __init__(self, seed: int, kills: set[bytes]) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ async def test_whatever_fails_each_message_is_processed_once_and_in_order_or_in_
 
 
 async def test_a_trigger_that_is_stopped_during_the_call_lets_it_end(desk: Client, file: Path) -> None:
-    """Reliable messaging, OSB Rules: the same after an orderly end."""
+    """Reliable messaging, OSB Rules: the same holds after an orderly end."""
     consumer = HttpConsumer()
     asked, may_answer = trio.Event(), trio.Event()
 
@@ -416,7 +416,7 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
 
 
 async def test_a_queue_that_its_node_alone_knows_is_waited_for_until_that_runs(file: Path) -> None:
-    """As under a service manager, where both may start in the same moment."""
+    """Under a service manager, both may start at the same moment."""
     topology = parse(TOPOLOGY, str(file)).with_free_ports()
     async with running_with_client(topology, "desk", file.parent) as client:
         await client.make("made", transactional=True)

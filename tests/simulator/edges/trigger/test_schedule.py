@@ -16,7 +16,7 @@ DELAY_S = 10.0
 
 
 class Desk:
-    """A queue of messages, numbered in its order, each of a group; and who attempts them."""
+    """A queue of messages in groups, numbered in order, and the attempts at them."""
 
     def __init__(self, schedule: Schedule[int], groups: list[str]) -> None:
         self.schedule = schedule
@@ -26,14 +26,14 @@ class Desk:
         self.running: list[int] = []
         self.leaving: list[int] = []
         self.decided: list[int] = []
-        """In the order in which that was."""
+        """The messages that were decided, in the order of the decisions."""
         self.attempts: Counter[int] = Counter()
         self.asking = False
         self.now_s = 0.0
         self.held_until_s: float | None = None
 
     def step(self) -> None:
-        """Start what may start, and ask for a message if that is wanted."""
+        """Start attempts that may start, and ask for a message if one is wanted."""
         for number in self.schedule.start(self.now_s):
             assert number in self.leased, "what is attempted is leased"
             group = self.groups[number]
@@ -50,7 +50,7 @@ class Desk:
             self.asking = True
 
     def answer(self) -> None:
-        """The queue hands out its first message; if there is none, it says so after a second."""
+        """Hand out the queue's first message; if there is none, say so after a second."""
         self.asking = False
         if not self.waiting:
             self.now_s += 1
@@ -61,7 +61,7 @@ class Desk:
         self.schedule.leased(number, self.groups[number])
 
     def end(self, number: int, *, succeeds: bool, holds: bool = False) -> None:
-        """An attempt ends."""
+        """End an attempt."""
         self.running.remove(number)
         self.leased.remove(number)
         if succeeds:
@@ -82,7 +82,7 @@ class Desk:
             self.decided.append(number)
 
     def let_leave(self, number: int) -> None:
-        """Its attempt has succeeded, and it is on its way out of the queue."""
+        """Let a message's attempt succeed, so that it is about to leave the queue."""
         self.running.remove(number)
         self.leaving.append(number)
         self.decide(number)
@@ -94,7 +94,7 @@ class Desk:
         self.schedule.settled(number)
 
     def break_connection(self) -> None:
-        """All leases are void; who attempts something has noticed."""
+        """Make all leases void; running attempts notice it."""
         if self.asking:
             self.asking = False
             self.schedule.not_answered()
@@ -170,7 +170,7 @@ def test_a_group_that_waits_does_not_hold_up_the_others() -> None:
 
 
 def test_while_the_queue_is_held_each_group_is_tried_in_turn() -> None:
-    """One of them may be what fails, and the consumer works for the others."""
+    """One group may be the one that fails, while the consumer works for the others."""
     desk = Desk(Schedule(2, 4), ["a", "a", "b"])
     desk.step()
     desk.answer()
@@ -229,7 +229,7 @@ def test_one_at_a_time_leases_nothing_while_the_first_message_is_not_due() -> No
 
 @pytest.mark.parametrize("empty", [False, True])
 def test_a_message_that_somebody_else_took_holds_nobody_up(empty: bool) -> None:
-    """It was given back, the queue was asked after that, and handed out something else."""
+    """It was given back, and then the queue was asked again and handed out another one."""
     schedule = Schedule[int](1, 3)
     for number in (0, 1):
         schedule.asked()

@@ -1,4 +1,4 @@
-"""Two triggers of one queue, as processes: the second stands by, and takes over with nothing called twice or too early.
+"""Two triggers of one queue, as processes: the second stands by, and takes over without calling twice or too early.
 
 Reliable messaging is "Transactions in OSB. Reliable Messaging", duplicate detection "Summary of Duplicate Detection
 Process for JMS Triggers".
@@ -45,7 +45,7 @@ QUICK: Final = (
 
 
 async def stopped(process: Fork, directory: Path) -> None:
-    """Stop it with a signal, but not while it writes: an SQLite file that it has locked is locked until it goes on."""
+    """Stop a process with a signal, but not while it writes: it would keep an SQLite file locked until it goes on."""
     while True:
         process.send_signal(signal.SIGSTOP)
         await until(lambda: is_stopped(process))
@@ -63,13 +63,13 @@ async def is_stopped(process: Fork) -> bool:
 
 
 def state_of(pid: int) -> str:
-    """That of a process, as Linux says it; elsewhere stopped, as nobody tells."""
+    """Return the state of a process, as Linux reports it; elsewhere always stopped, because no system tells."""
     status = Path(f"/proc/{pid}/stat")
     return status.read_text().rpartition(")")[2].split()[0] if status.exists() else "T"
 
 
 def lines(file: Path, name: str, event: str) -> list[dict[str, object]]:
-    """What a trigger has logged of one kind."""
+    """Return the lines of one kind in a trigger's log."""
     said = (file.parent / f"desk-{name}.log").read_text().splitlines()
     return [line for line in map(json.loads, said) if line["event"] == event]
 
@@ -77,7 +77,7 @@ def lines(file: Path, name: str, event: str) -> list[dict[str, object]]:
 async def test_a_leader_that_is_stopped_in_the_middle_of_a_call_is_followed_and_its_call_is_in_doubt(
     desk: Client, file: Path
 ) -> None:
-    """Duplicate detection, step 2: what was started and not completed is in doubt; and the first stays the first."""
+    """Duplicate detection, step 2: a message started but not completed is in doubt; the first stays the first."""
     consumer = HttpConsumer()
     asked, may_answer, answered = trio.Event(), trio.Event(), trio.Event()
 
@@ -142,7 +142,7 @@ async def test_a_leader_that_is_stopped_in_the_middle_of_a_call_is_followed_and_
 
 
 def in_their_epoch(calls: list[Seen]) -> list[bytes]:
-    """The bodies that a consumer takes who refuses calls of leaders that were followed: nobody can call them back."""
+    """Return the bodies that a consumer takes if it refuses calls from former leaders, which cannot be called back."""
     last, taken = 0, []
     for seen in calls:
         epoch = int(seen.headers["mq-epoch"])
@@ -156,7 +156,7 @@ def in_their_epoch(calls: list[Seen]) -> list[bytes]:
 async def test_whoever_is_killed_or_stopped_each_message_is_called_once_in_order_or_is_in_doubt(
     desk: Client, file: Path, seed: int
 ) -> None:
-    """`make standby` strikes 200 times; MQPROTO_STANDBY_STRIKES is how often."""
+    """`make standby` strikes 200 times; MQPROTO_STANDBY_STRIKES is the number."""
     dice = random.Random(seed)
     consumer = HttpConsumer()
     reached = trio.Event()

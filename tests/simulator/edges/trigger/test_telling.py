@@ -1,4 +1,4 @@
-"""Somebody is told by HTTP how each message ended: until he has heard it, by rules that consumers know."""
+"""Producers are told by HTTP how each message ended, until they have received it, by rules that consumers know."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_producer_may_have_those_hosts_told_that_the_operator_allows(url: str,
 async def test_what_is_due_in_hours_is_told_then_though_nobody_else_uses_the_history(
     new_sqlite_url: Callable[[], str], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The history's own time goes on by ten minutes at most from one look to the next."""
+    """The history's own time advances by ten minutes at most from one look to the next."""
     told, heard = [], trio.Event()
     async with open_history(new_sqlite_url(), passed_s=autojump_clock.current_time) as history:
 
@@ -210,7 +210,7 @@ async def test_what_is_due_in_hours_is_told_then_though_nobody_else_uses_the_his
 
 
 async def told(history: DocumentHistory, sender: str = "gateway") -> list[dict[str, Any]]:
-    """What is due of what a gateway tells."""
+    """Return the reports of a gateway that are due."""
     return [json.loads(hook.body) for hook in (await history.due(sender, 9)).due]
 
 
@@ -226,7 +226,7 @@ async def confirm(history: DocumentHistory) -> None:
 
 @pytest.mark.parametrize("steps", [(accept, confirm), (confirm, accept)])
 async def test_an_end_is_told_whichever_the_history_hears_of_first(history_url: str, steps: Any) -> None:
-    """Confirmations and the gateway look afterwards, each, whether the other is known."""
+    """Confirmations and the gateway each look afterwards whether the other one is known."""
     async with open_history(history_url) as history:
         for number, step in enumerate(steps):
             assert await told(history) == []
@@ -238,8 +238,9 @@ async def test_an_end_is_told_whichever_the_history_hears_of_first(history_url: 
 
 
 async def test_one_life_is_told_at_a_time(history_url: str) -> None:
-    """A message failed, and was sent once more by an operator, two times, each with another identifier. Whoever waits
-    for its end is told of each of them."""
+    """A message failed twice, and an operator sent it again each time, with another identifier. Programs that wait for
+    its end are told about each life.
+    """
     names = [MESSAGE, "message 2", "message 3"]
     async with open_history(history_url) as history:
         await accept(history)
@@ -285,7 +286,7 @@ async def test_one_life_is_told_at_a_time(history_url: str) -> None:
 async def test_a_life_that_ends_at_once_is_told_of_whatever_its_message_has_in_its_extension(
     history_url: str, key: str
 ) -> None:
-    """It has ended before anybody knows who waits for that."""
+    """It has ended before anybody knows which programs wait for that."""
     async with open_history(history_url) as history:
         await accept(history)
         await history.finish(ENDS, "message 2", Attempt.SUCCEEDED, RECEIVED)
@@ -298,7 +299,7 @@ async def test_a_life_that_ends_at_once_is_told_of_whatever_its_message_has_in_i
 
 @pytest.mark.parametrize("layout", [2, 3])
 async def test_what_an_earlier_mqproto_had_in_its_outbox_is_told(history_url: str, layout: int) -> None:
-    """Its hooks and callbacks; and what it had told, and kept no more of, has another life."""
+    """This covers hooks and callbacks; a message whose reports were sent and not kept has another life."""
     async with open_history(history_url) as history:
         await accept(history)
     hook = json.dumps(
@@ -335,7 +336,7 @@ async def test_what_an_earlier_mqproto_had_in_its_outbox_is_told(history_url: st
 
 
 async def test_a_life_whose_identifier_nobody_wrote_down_is_told_without_one(history_url: str) -> None:
-    """An operator's command died after it had sent the message once more."""
+    """An operator's command died after it had sent the message again."""
     async with open_history(history_url) as history:
         await history.finish(f"gateway/{QUEUE}", KEY, Attempt.SUCCEEDED, ACCEPTED)
         await history.finish(ENDS, MESSAGE, Attempt.FAILED_FOR_GOOD, RECEIVED.replace(b"ACK_", b"NACK_"))

@@ -1,4 +1,4 @@
-"""A trigger calls its consumer once for each message if it can be had, in order, whatever fails.
+"""A trigger calls its consumer once for each message if it can be reached, in order, whatever fails.
 
 Tests cite "Transactions in OSB. Reliable Messaging" as reliable messaging, and "Summary of Duplicate Detection Process
 for JMS Triggers" as duplicate detection, each with the heading.
@@ -92,7 +92,7 @@ async def history(history_url: str) -> AsyncIterator[DocumentHistory]:
 
 
 class Start:
-    """Starts triggers; what they log is the result."""
+    """Starts triggers; their log is the result."""
 
     def __init__(self, topology: Topology, directory: Path, nursery: trio.Nursery) -> None:
         self._connect = partial(connect, topology, "desk", directory)
@@ -153,13 +153,13 @@ async def taken_from(desk: Client, queue: str) -> list[ReceivedMessage]:
 
 
 def story(log: Log) -> list[str]:
-    """The waypoints of a log, in order."""
+    """Return the waypoints of a log, in order."""
     lines = [line for word in WAYPOINTS for line in log.lines(word)]
     return [line["event"] for line in sorted(lines, key=lambda line: str(line["timestamp"]))]
 
 
 class Says:
-    """A consumer that says what it was told to, in turn, and then that all is well."""
+    """A consumer that gives the answers it was told to give, in turn, and then always succeeds."""
 
     def __init__(self, *answers: Answer) -> None:
         self.calls: list[Call] = []
@@ -245,7 +245,7 @@ async def test_after_a_time_out_it_is_redelivered(desk: Client, start: Start) ->
 
 
 async def test_a_consumer_that_is_not_there_is_called_when_it_is(desk: Client, start: Start) -> None:
-    """Reliable messaging, OSB Rules: an eventually recoverable error must not prevent the delivery."""
+    """Reliable messaging, OSB Rules: a recoverable error must not prevent the delivery."""
     consumer = HttpConsumer()
     async with listening(consumer):
         pass
@@ -260,7 +260,7 @@ async def test_a_consumer_that_is_not_there_is_called_when_it_is(desk: Client, s
 
 
 async def test_the_response_is_awaited_in_the_transaction_of_the_read(desk: Client, start: Start) -> None:
-    """Reliable messaging, Why Response in the Same Trasaction? Until the answer is there, the message is not gone."""
+    """Reliable messaging, Why Response in the Same Trasaction? Until the answer has come, the message stays."""
     asked, may_answer = trio.Event(), trio.Event()
 
     async def slow(call: Call) -> None:
@@ -278,7 +278,7 @@ async def test_the_response_is_awaited_in_the_transaction_of_the_read(desk: Clie
 
 
 async def test_one_delivery_is_one_call(desk: Client, start: Start) -> None:
-    """Reliable messaging, Do NOT Use Biz Service Retries: what is attempted again is delivered again, and counted."""
+    """Reliable messaging, Do NOT Use Biz Service Retries: a further attempt is a further delivery, and is counted."""
     consumer = HttpConsumer(ERROR, DROP, ERROR)
     async with called_over_http(consumer) as callee:
         log = start(callee, detects=False)
@@ -288,7 +288,7 @@ async def test_one_delivery_is_one_call(desk: Client, start: Start) -> None:
 
 
 async def test_a_message_that_fails_keeps_its_place(desk: Client, start: Start) -> None:
-    """Reliable messaging, Do NOT Re-Insert into Queue in Code: the first does not become the last, nor another one."""
+    """Reliable messaging, Do NOT Re-Insert into Queue in Code: the first does not become the last, or another one."""
     says = Says(FOR_NOW, FOR_NOW)
     log = start(says, detects=False)
     sent = await send(desk, b"one", b"two", b"three")
@@ -309,7 +309,7 @@ async def test_while_a_message_waits_for_its_next_attempt_nobody_holds_it(desk: 
 
 
 async def test_the_log_has_one_line_for_each_waypoint_and_no_traceback(desk: Client, start: Start) -> None:
-    """Reliable messaging, Keep the Logs Clean: the waypoints of each message id, and nothing that nobody needs."""
+    """Reliable messaging, Keep the Logs Clean: the waypoints of each message id, and nothing superfluous."""
 
     def refuses(call: Call) -> None:
         raise ConnectionRefusedError("the database is away")
@@ -359,7 +359,7 @@ async def test_step_1_a_second_delivery_is_in_doubt_without_history_and_resolver
 async def test_step_3_the_resolver_decides(
     desk: Client, start: Start, status: str, calls: int, waypoints: list[str]
 ) -> None:
-    """Duplicate detection, step 3: NEW is executed; DUPLICATE and IN_DOUBT are acknowledged without that."""
+    """Duplicate detection, step 3: NEW is executed; DUPLICATE and IN_DOUBT are acknowledged without execution."""
     says = Says(FOR_NOW)
     log = start(says, resolver=PythonResolver(lambda call: status))
     await send(desk, b"one")
@@ -372,7 +372,7 @@ async def test_step_3_the_resolver_decides(
 async def test_a_resolver_that_fails_leaves_the_message_in_doubt_and_one_that_is_away_is_asked_again(
     desk: Client, start: Start
 ) -> None:
-    """Duplicate detection, step 3: what becomes of a message if the resolver raises is our reading."""
+    """Duplicate detection, step 3: the outcome of a message if the resolver raises an error is our interpretation."""
     failures: list[Exception] = [TimeoutError("the database is away"), ValueError("no such order")]
 
     def fails(call: Call) -> str:
@@ -436,7 +436,7 @@ async def test_notes_without_history_a_failure_is_reported_at_the_maximum_delive
 async def test_what_was_given_up_may_be_sent_once_more_under_the_same_key(
     desk: Client, start: Start, history: DocumentHistory
 ) -> None:
-    """Duplicate detection, first note: after a transient error it is new, and so is what a person sends again."""
+    """Duplicate detection, first note: after a transient error it is new; so is one that a person sends again."""
     says = Says(*[FOR_NOW] * SOON.attempts)
     log = start(says, history=history)
     extension = Envelope(producer_key="order-17").as_extension()
@@ -452,7 +452,7 @@ async def test_what_was_given_up_may_be_sent_once_more_under_the_same_key(
 async def test_a_message_that_was_delivered_too_often_is_given_up_without_a_call(
     desk: Client, start: Start
 ) -> None:
-    """Duplicate detection, notes: the retrieval failure is found as the message is delivered."""
+    """Duplicate detection, notes: the retrieval failure is found when the message is delivered."""
     await send(desk, b"one")
     for _ in range(SOON.attempts):
         with pytest.raises(ValueError, match="not yet"):
@@ -487,7 +487,7 @@ async def test_step_2_what_was_completed_is_a_duplicate_and_what_was_started_is_
 async def test_a_duplicate_is_dropped_however_often_it_was_delivered(
     desk: Client, start: Start, history: DocumentHistory
 ) -> None:
-    """Duplicate detection, step 2: what was processed is no failure, whatever the maximum delivery count."""
+    """Duplicate detection, step 2: a processed message is not a failure, whatever the maximum delivery count."""
     [sent] = await send(desk, b"one")
     await history.begin("trigger/orders", sent, "somebody")
     await history.finish("trigger/orders", sent, Attempt.SUCCEEDED)
@@ -515,7 +515,7 @@ async def test_a_message_goes_by_its_uuid_and_without_one_by_its_identifier(
 
 
 async def test_the_consumer_is_told_what_the_producer_said(desk: Client, start: Start) -> None:
-    """Reliable messaging, Eliminating Duplicates on the Consumer: it is given the id that the producer chose."""
+    """Reliable messaging, Eliminating Duplicates on the Consumer: it gets the id that the producer chose."""
     consumer = HttpConsumer()
     extension = Envelope(content_type="application/json", producer_key="order-17").as_extension()
     async with called_over_http(consumer) as callee:
@@ -574,7 +574,7 @@ async def test_without_an_error_queue_the_senders_dead_letter_queue_has_the_mess
 async def test_a_message_stays_while_the_error_queue_does_not_take_its_copy(
     desk: Client, start: Start, history: DocumentHistory
 ) -> None:
-    """Reliable messaging, Transactions: a message is removed only when what became of it is safe."""
+    """Reliable messaging, Transactions: a message is removed only when its outcome is safely stored."""
     says = Says(FOR_GOOD)
     log = start(says, Policy(error_queue=r"desk\nowhere", retries=SOON), history=history)
     await send(desk, b"one")
@@ -714,7 +714,7 @@ async def test_a_call_that_succeeded_while_the_node_died_is_not_repeated(
 async def test_a_trigger_waits_for_its_node_before_the_first_message_and_during_a_call(
     topology: Topology, tmp_path: Path, start: Start, new_sqlite_url: Callable[[], str]
 ) -> None:
-    """Reliable messaging, OSB Rules: whatever can be brought up again must not prevent the delivery."""
+    """Reliable messaging, OSB Rules: a node that can be started again must not prevent the delivery."""
     node = NodeProcess(topology, "desk", tmp_path)
     asked, may_answer = trio.Event(), trio.Event()
     calls: list[bytes] = []
@@ -823,7 +823,7 @@ async def test_a_trigger_that_stops_lets_the_call_in_hand_come_to_its_end(desk: 
 async def test_a_message_that_comes_while_another_trigger_takes_over_is_let_go(
     desk: Client, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was received, and all others had been let go before it was one of those that are held."""
+    """It was received just after all messages held before it had been let go."""
     hold, consumer, late = Trigger._hold, HttpConsumer(), []
 
     async def hold_late(trigger: Trigger, message: ReceivedMessage) -> Any:
@@ -865,7 +865,7 @@ async def test_a_call_that_does_not_end_is_rolled_back_when_the_trigger_stops(
 async def test_while_the_history_is_away_nobody_is_called_and_nothing_is_given_up(
     desk: Client, start: Start, history: DocumentHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reliable messaging, OSB Rules: when the functioning is restored, the message is delivered."""
+    """Reliable messaging, OSB Rules: when the history works again, the message is delivered."""
 
     async def away(*arguments: object, **options: object) -> None:
         raise HistoryError("the database is away: start it")

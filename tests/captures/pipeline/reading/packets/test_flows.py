@@ -51,7 +51,7 @@ def small_limits() -> Iterator[None]:
 
 
 def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
-    """Return a connection on which the client sends these pieces, a segment each; from the third frame on if `begun`."""
+    """Return a connection on which the client sends these pieces, one per segment; if `begun`, after a handshake."""
     talk = TcpConversation(CLIENT, server)
     opening = talk.open()[:2]
     frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
