@@ -1,7 +1,7 @@
-"""A breach of each rule in traffic that is honest otherwise: bytes of some packets are changed, and nothing else.
+"""Breaches of each rule in otherwise correct traffic: bytes of some packets are changed, and nothing else.
 
-A plant takes what a whole capture shows and dice, and gives packets that are to be others; nothing if the capture has
-no place for it. Its name is the code under which it has to be found.
+A plant takes the contents of a whole capture and a random number generator, and returns the packets to replace; none if
+the capture has no place for it. Its name is the code under which the breach has to be found.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Others: TypeAlias = dict[int, bytes]
 STRANGER: Final = Guid(b"nobody knows me.")
 NOWHERE: Final = TxSequenceId(time_stamp=7, ordinal=7)
 FAR: Final = 0x1000
-"""By how much a count is wrong, so that no window explains it."""
+"""How far a count is off, so that no window explains it."""
 PLANTS: Final[dict[str, Callable[[Truth, random.Random], Others]]] = {}
-"""By the code."""
+"""The plants by their codes."""
 
 
 def plant(
     code: str,
 ) -> Callable[[Callable[[Truth, random.Random], Others]], Callable[[Truth, random.Random], Others]]:
-    """A function that plants the breach that has this code."""
+    """Register a function that plants the breach with this code."""
 
     def add(function: Callable[[Truth, random.Random], Others]) -> Callable[[Truth, random.Random], Others]:
         PLANTS[code] = function
@@ -59,7 +59,7 @@ def _of_kind(truth: Truth, *kinds: Kind) -> Iterator[Sight]:
 
 
 def _changed(sight: Sight, **changes: Any) -> bytes:
-    """A packet with other values in fields of its parts: `user={"message_id": 3}`."""
+    """Return a packet with other values in fields of its parts: `user={"message_id": 3}`."""
     packet: Any = sight.seen.packet
     parts = {
         name: replace(getattr(packet, name), **value) if isinstance(value, dict) else value
@@ -116,7 +116,7 @@ def _wrong_parameters(truth: Truth, chance: random.Random) -> Others:
 
 
 def _acknowledging(truth: Truth) -> Iterator[Sight]:
-    """Packets that newly acknowledge something, though something had been acknowledged before."""
+    """Return packets that newly acknowledge something, after an earlier acknowledgment."""
     told = set()
     for sight in truth.sights.values():
         if sight.session is None or sight.received is None:
@@ -160,7 +160,7 @@ def _wrong_count(truth: Truth, chance: random.Random) -> Others:
 
 @plant("window-exceeded")
 def _window(truth: Truth, chance: random.Random) -> Others:
-    """Both ends announce a window of one, on a connection where more than that wait."""
+    """Let both ends announce a window of one, on a connection where more messages than that wait."""
     waiting: dict[tuple[int, str], int] = {}
     busy = set()
     for sight in truth.sights.values():
@@ -186,7 +186,7 @@ def _window(truth: Truth, chance: random.Random) -> Others:
 
 
 def _passed_on(truth: Truth) -> Iterator[Sight]:
-    """Messages that leave an intermediate, which they have come to once."""
+    """Return messages that leave an intermediate to which they have come once."""
     for known in truth.messages.values():
         if len(set(known.crossings.values())) == len(known.crossings) > 1:
             for number, hop in known.crossings.items():
@@ -212,7 +212,7 @@ def _hop_count(truth: Truth, chance: random.Random) -> Others:
 
 
 def _pairs(truth: Truth) -> Iterator[tuple[Sight, Sight]]:
-    """Two transactional messages of one sequence that left their source one behind the other, on one connection."""
+    """Return pairs of transactional messages of one sequence that left their source in turn, on one connection."""
     last: dict[tuple[Any, ...], Sight] = {}
     for sight in _of_kind(truth, Kind.TRANSACTIONAL):
         message = sight.message
@@ -299,7 +299,7 @@ def _resend(truth: Truth, chance: random.Random) -> Others:
 
 @plant("resend-without-need")
 def _needless(truth: Truth, chance: random.Random) -> Others:
-    """A message that is not transactional, once more in the place of another, though it was answered for."""
+    """Send a message that is not transactional again in place of another one, although it was acknowledged."""
     answered: dict[int, int] = {}
     for number, sight in truth.sights.items():
         for packet in sight.saved.packets if sight.saved is not None else ():
@@ -340,13 +340,13 @@ def _odd(truth: Truth, chance: random.Random) -> Others:
 
 
 def _an_ack(truth: Truth, chance: random.Random, kind: Kind) -> list[Sight]:
-    """An acknowledgment of a kind with all hops that it crossed; empty if there is none."""
+    """Return an acknowledgment of a kind with all hops that it crossed; empty if there is none."""
     found = _acks(truth, kind)
     return chance.choice(found) if found else []
 
 
 def _acks(truth: Truth, kind: Kind) -> list[list[Sight]]:
-    """Acknowledgments of a kind, each with all hops that it crossed."""
+    """Return acknowledgments of a kind, each with all hops that it crossed."""
     found: dict[tuple[Guid, int], list[Sight]] = {}
     for sight in _of_kind(truth, kind):
         assert sight.message is not None
@@ -418,7 +418,7 @@ def _final_mismatch(truth: Truth, chance: random.Random) -> Others:
 
 
 def planted(truth: Truth, code: str, chance: random.Random) -> Others:
-    """Packets that are to be others, of the same sizes; nothing if there is no place for it."""
+    """Return the packets to replace, of the same sizes; none if there is no place for them."""
     try:
         others = PLANTS[code](truth, chance)
     except MqprotoError:

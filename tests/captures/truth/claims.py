@@ -1,7 +1,8 @@
-"""Is it so? Each sentence about a spoilt capture as a claim, held against what the whole one shows.
+"""Is it so? Each sentence about a damaged capture is a claim, and is compared with the whole capture.
 
-A sentence about the capture ("23 bytes before it are not in the capture") is true of the spoilt one; a sentence about
-the world ("number 3 did not cross before 4") has to be true of the whole one. What no pattern knows is unchecked.
+A sentence about the capture ("23 bytes before it are not in the capture") has to be true of the damaged one; a sentence
+about the world ("number 3 did not cross before 4") has to be true of the whole one. A claim without a pattern is
+unchecked.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from tests.captures.truth.saying import Decoded
 from tests.captures.truth.whole import Coverage
 
 NAMED_BYTES: Final = 62
-"""So much of a message says which it is, and for whom."""
+"""So many bytes of a message show which message it is, and its destination."""
 SECOND_NS: Final = 1_000_000_000
 DURATION: Final = re.compile(r"−?\d[\d,.]* ?(?:ns|µs|ms|s|min|h|days)\b")
 PACKET: Final = re.compile(r"#(\d+)")
 LACKING: Final = re.compile(
     r"or the captures? lacks? it|the captures? (?:cannot|can not|do not|does not) (?:say|tell)"
 )
-"""Words that leave it open, where the capture lacks something."""
+"""Words that leave something open, if the capture lacks something."""
 
 
 def _numbers(found: re.Match[str]) -> range:
-    """Those of a sequence that a sentence names, by its first two groups."""
+    """Return the numbers of a sequence that a sentence names, from its first two groups."""
     first = int(found[1].replace(",", ""))
     return range(first, int((found[2] or found[1]).replace(",", "")) + 1)
 
@@ -42,11 +43,11 @@ def _numbers(found: re.Match[str]) -> range:
 TOLD_ONCE: Final = frozenset(
     {"foreign-ack", "order-ack-beyond", "order-ack-backwards", "final-ack-unknown", "final-ack-mismatch"}
 )
-"""Faults of acknowledgments, which cross several hops: the first that the capture shows is accused."""
+"""Faults of acknowledgments, which cross several hops: the first crossing that the capture shows is accused."""
 
 
 class Verdict(Enum):
-    """What became of a claim."""
+    """The result for a claim."""
 
     TRUE = "true"
     FALSE = "false"
@@ -54,14 +55,14 @@ class Verdict(Enum):
 
 
 def verdict(holds: bool | None) -> Verdict:
-    """As it is; None is what no pattern knows."""
+    """Return a result as a Verdict; None stands for a claim without a pattern."""
     if holds is None:
         return Verdict.UNCHECKED
     return Verdict.TRUE if holds else Verdict.FALSE
 
 
 class Claims:
-    """What was said of a spoilt capture, sentence by sentence."""
+    """The claims about a damaged capture, sentence by sentence."""
 
     def __init__(self, truth: Truth, coverage: Coverage, said: Decoded) -> None:
         self.truth = truth
@@ -87,7 +88,7 @@ class Claims:
 
     @cached_property
     def numbered(self) -> set[int | None]:
-        """Transactional messages of which the spoilt capture shows at least the number, by their packets."""
+        """Return the transactional messages whose number the damaged capture shows, by their packets."""
         return {
             self.original[sight.seen.number]
             for sight in self.said.sights
@@ -95,12 +96,12 @@ class Claims:
         }
 
     def then(self, packets: Iterable[int]) -> list[int]:
-        """Those that came before the spoilt capture ends."""
+        """Return the packets that came before the damaged capture ends."""
         return [number for number in packets if number <= self.limit]
 
     @cached_property
     def answered(self) -> tuple[dict[int, int], dict[int, int]]:
-        """By the packet of a message, the session acknowledgments by which it was received, and saved, first."""
+        """Return, by message packet, the first session acknowledgments that reported it received, and saved."""
         received: dict[int, int] = {}
         saved: dict[int, int] = {}
         for number, sight in self.truth.sights.items():
@@ -110,7 +111,7 @@ class Claims:
         return received, saved
 
     def of_finding(self, finding: Finding) -> Verdict:
-        """Whether a note is true, or a fault one that the whole capture has."""
+        """Whether a note is true, or a fault is also in the whole capture."""
         number = self.original.get(finding.packet)
         if finding in self.of_no_packet or (finding.packet and number is None):
             # Bytes that begin no packet are told by the number of the packet before them.
@@ -151,7 +152,7 @@ class Claims:
     # Findings
 
     def missing_bytes(self, finding: Finding, number: int) -> Verdict:
-        """So many bytes of the stream are not there."""
+        """Whether so many bytes of the stream are missing."""
         span, seen = self.truth.whole.spans[number], self.seen[finding.packet]
         lacking = self.coverage.lacks_before(span, seen.interface.number)
         found = re.search(r"([\d,]+) (?:bytes before it )?are not in the capture", finding.text)
@@ -159,7 +160,7 @@ class Claims:
         return verdict(0 < count <= lacking)
 
     def address_translation(self, finding: Finding, number: int) -> Verdict:
-        """Both are one connection of the whole capture."""
+        """Whether the two are one connection of the whole capture."""
         found = re.match(r"the connection (\S+) > (\S+) is (\S+) > (\S+), seen once more", finding.text)
         if found is None:
             return Verdict.UNCHECKED
@@ -167,7 +168,7 @@ class Claims:
         return verdict(bool(one & other))
 
     def caller_by_port(self, finding: Finding, number: int) -> Verdict:
-        """What tells is not there: who asked, and who answered."""
+        """Whether the packets that would tell are missing: the request, and the answer."""
         sight = self.truth.sights.get(number)
         told = r"nothing here tells who called; by its port \S+ is taken to have been called"
         if sight is None or re.fullmatch(told, finding.text) is None:
@@ -181,14 +182,14 @@ class Claims:
         return verdict(not all(self.coverage.has(self.truth.whole.spans[number]) for number in asked))
 
     def damaged_frame(self, finding: Finding, number: int) -> Verdict:
-        """The frame that is named is the one that was damaged; frames are counted in the spoilt capture."""
+        """Whether the named frame is the damaged one; frames are counted in the damaged capture."""
         found = re.search(r"the checksum of frame (\d+) does not fit", finding.text)
         if found is None:
             return Verdict.UNCHECKED
         return verdict("damaged" in self.coverage.frames[int(found[1]) - 1].comment)
 
     def resend(self, finding: Finding, number: int) -> Verdict:
-        """The same message crossed the same hop before; and the reason is one. Or it crossed before or after."""
+        """Whether the same message crossed the hop before, and the reason is right; or it crossed before or after."""
         if found := re.fullmatch(rf"it crossed this hop as #(\d+), too; {UNTOLD}", finding.text):
             return verdict(self._is_on_another_connection(self.original.get(int(found[1])), number))
         found = re.fullmatch(r"it crossed this hop as #(\d+)(?:, .* before)?; (.*)", finding.text)
@@ -198,7 +199,7 @@ class Claims:
         return verdict(self._is_again(earlier, number) and self._is_why(earlier, number, found[2]))
 
     def _is_again(self, earlier: int, number: int) -> bool:
-        """Whether a packet has the same message as one before it, and crossed the same hop."""
+        """Whether a packet has the same message as an earlier one, and crossed the same hop."""
         one, other = self.truth.sights[earlier], self.truth.sights[number]
         if one.message is None or other.message is None:
             return False
@@ -206,7 +207,7 @@ class Claims:
         return is_same and one.hop == other.hop and earlier < number
 
     def _is_on_another_connection(self, one: int | None, other: int) -> bool:
-        """Whether a copy of a message crossed the same hop by another connection, before or after."""
+        """Whether a copy of a message crossed the same hop on another connection, before or after."""
         first, last = sorted((one or 0, other))
         if not first or not self._is_again(first, last):
             return False
@@ -239,7 +240,7 @@ class Claims:
         return None
 
     def gap(self, finding: Finding, number: int) -> Verdict:
-        """None of these numbers had been seen on that hop."""
+        """Whether none of these numbers had been seen on that hop."""
         pattern = (
             r"numbers? ([\d,]+)(?:-([\d,]+))? of sequence \S+ had not been seen on this hop before [\d,]+"
         )
@@ -250,7 +251,7 @@ class Claims:
         return verdict(not self._was_seen(known, number, _numbers(found), before=finding.packet))
 
     def gap_filled(self, finding: Finding, number: int) -> Verdict:
-        """None of these numbers had been seen on that hop when others were, and all that there are have been by now."""
+        """Whether none of these numbers had been seen on that hop when later ones were, but all have been by now."""
         pattern = (
             r"numbers? ([\d,]+)(?:-([\d,]+))? of sequence \S+, not seen before #(\d+), "
             r"came( or are passed over)? (?:within \S+ s|\S+ s before it)"
@@ -265,7 +266,7 @@ class Claims:
         )
 
     def _was_seen(self, known: Known, number: int, numbers: range, before: int) -> bool:
-        """Whether one of these numbers of a sequence crossed a hop before a packet of the spoilt capture."""
+        """Whether one of these numbers of a sequence crossed a hop before a packet of the damaged capture."""
         assert known.sequence is not None
         hop = known.crossings[number]
         for each in numbers[:1_000]:
@@ -277,7 +278,7 @@ class Claims:
         return False
 
     def late(self, finding: Finding, number: int) -> Verdict:
-        """Its time to reach its queue was over by the clock of this capture."""
+        """Whether its time to reach its queue was over by the clock of this capture."""
         message = self.truth.sights[number].message
         if message is None or "by the clock of the capture its time to reach its queue was over" not in (
             finding.text
@@ -287,7 +288,7 @@ class Claims:
         return verdict(message.transaction is None and self.seen[finding.packet].time_ns > end_s * SECOND_NS)
 
     def unknown_sequence(self, finding: Finding, number: int) -> Verdict:
-        """The capture has no message of that sequence, or lacks the one that is meant."""
+        """Whether the capture has no message of that sequence, or lacks the one that is meant."""
         if "of which the capture has no message" not in finding.text:
             return verdict(LACKING.search(finding.text) is not None)
         body = self.truth.sights[number].acknowledgment
@@ -302,13 +303,13 @@ class Claims:
         return verdict(not any(there))
 
     def message_of(self, number: int) -> Known | None:
-        """The message that a packet of the whole capture carries."""
+        """Return the message that a packet of the whole capture carries."""
         return next((known for known in self.truth.messages.values() if number in known.crossings), None)
 
     # --follow
 
     def of_history(self, name: str, history: History) -> Iterator[tuple[str, Verdict]]:
-        """What --follow says of a message."""
+        """Check the statements of --follow about a message."""
         known = self.truth.messages.get(name)
         if known is None:
             yield f"message {name}", Verdict.FALSE
@@ -382,11 +383,11 @@ class Claims:
                 yield MessageClass(message.properties.message_class).name
 
     def there(self, packets: list[int]) -> bool:
-        """Whether the spoilt capture has all bytes of one of these packets."""
+        """Whether the damaged capture has all bytes of one of these packets."""
         return any(self.coverage.has(self.truth.whole.spans[packet]) for packet in packets)
 
     def shows(self, packets: list[int]) -> bool:
-        """Whether the spoilt capture has enough of one of these packets to say which message that was."""
+        """Whether the damaged capture has enough of one of these packets to identify its message."""
         return any(self.coverage.has(self.truth.whole.spans[packet], NAMED_BYTES) for packet in packets)
 
     def covered_home(self, known: Known) -> bool:
@@ -410,5 +411,5 @@ _NOTES: Final[dict[str, Callable[[Claims, Finding, int], Verdict]]] = {
 
 
 def bare(text: str) -> str:
-    """Without durations, which depend on which packets were seen."""
+    """Return a sentence without durations, which depend on the packets that were seen."""
     return DURATION.sub("T", text)

@@ -1,10 +1,10 @@
-"""Are breaches still found where frames are lost? A breach counts whose evidence is there: all frames that its finding
-names in the whole capture. Of an OrderAck for what never came nobody can know if a world fits in which it had come by
-frames that were lost: where the breach is not found, such a world is looked for, and written.
+"""Are breaches still found if frames are lost? Only a breach whose evidence remains counts: all frames that its finding
+names in the whole capture. If an OrderAck covers messages that never came, nobody may be able to know it: in another
+world they came in lost frames. If such a breach is not found, such a world is looked for, and written.
 
-What an acknowledgment does wrong is told once, at the first of the hops that it crosses of which a capture lets be
-read: with frames lost that may be another. An OrderAck that says too much is found as well where it is told as one half
-of a contradiction, with the next one of its sender, which says less.
+A fault of an acknowledgment is reported once, at the first hop of its way that a capture shows; if frames are lost,
+that may be another hop. An OrderAck that says too much also counts as found if it is reported as one half of a
+contradiction, with the next OrderAck of its sender, which says less.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tests.captures.truth.whole import Coverage, Whole
 
 @dataclass
 class Hunt:
-    """How often a breach was planted, in how many spoilt captures its evidence was, and in how many it was found.
+    """How often a breach was planted, in how many damaged captures its evidence was, and in how many it was found.
 
-    contradicted: in how many of the others it was told as half of a contradiction.
-    unknowable: in how many of the rest nobody can know of it.
+    contradicted: in how many of the others it was reported as half of a contradiction.
+    unknowable: in how many of the rest nobody can know it.
     """
 
     planted: int = 0
@@ -42,19 +42,19 @@ class Hunt:
     contradicted: int = 0
 
     def add(self, other: Hunt) -> None:
-        """Count another as well."""
+        """Add the counts of another hunt."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def share(self) -> float:
-        """How many of those that can be known were told."""
+        """Return the share of the knowable breaches that were reported."""
         known = self.there - self.unknowable
         return (self.found + self.contradicted) / known if known else 1.0
 
 
 def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> Iterator[tuple[str, Hunt]]:
-    """Plant breaches of rules in a world, lose frames, and look for them.
+    """Plant breaches of rules in a world, lose frames, and look for the breaches.
 
     Args:
         times: how often each is planted, and in how many ways 1 % of the frames is then lost.
@@ -83,7 +83,7 @@ def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> 
 def _look(
     truth: Truth, code: str, evidence: dict[int, list[Finding]], frames: list[Frame], tally: Hunt
 ) -> None:
-    """Look for a breach that the whole capture shows in another, of which these frames are left."""
+    """Look for a breach of the whole capture in another capture, which has these frames left."""
     whole = truth.whole
     coverage = Coverage(whole, frames)
     there = [
@@ -114,7 +114,7 @@ def _look(
 
 
 def _breach(whole: Whole, code: str, packet: int) -> MessageKey | int:
-    """What is alike for findings of one breach."""
+    """Return what the findings of one breach have in common."""
     seen = whole.packets[packet]
     if code == "window-exceeded":
         # One that is exceeded again and again is told where it is known how many wait.

@@ -1,4 +1,4 @@
-"""A spoilt capture against the whole one: faults that nobody committed, false sentences, messages told right."""
+"""A damaged capture against the whole one: false accusations, false sentences, and messages reported correctly."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ FACTS: Final[dict[str, frozenset[str]]] = {
     "lost from view": frozenset(),
     "not known": frozenset(),
 }
-"""What each outcome says."""
+"""The facts that each outcome states."""
 
 
 @dataclass
 class Score:
-    """How well captures were told that were spoilt in one way.
+    """The results for captures that were damaged in one way.
 
-    accused: of how many captures faults are told that nobody committed; false_faults: how many.
+    accused: in how many captures innocent senders are accused; false_faults: of how many faults.
     claims, false_claims, unchecked: sentences of findings, --follow and stories.
-    there: messages whose bytes are in the captures. right: those told as in the whole capture; not_known: those told
-        with less, where a second world fits. apart: captures of which decode and analyse say different things.
-    complaints: what is wrong, by what kind of complaint it is; a few of each.
+    there: messages whose bytes are in the captures. right: those reported as in the whole capture; not_known: those
+        reported with less, where a second world fits. apart: captures for which decode and analyse differ.
+    complaints: what is wrong, by the kind of complaint; a few of each.
     """
 
     captures: int = 0
@@ -58,22 +58,22 @@ class Score:
     complaints: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Score) -> None:
-        """Count another as well."""
+        """Add the counts of another score."""
         for name in self.__dataclass_fields__:
             mine, theirs = getattr(self, name), getattr(other, name)
             setattr(self, name, mine + theirs)
 
     @property
     def share(self) -> float:
-        """Of the messages that are there, how many are told right."""
+        """Return the share of correctly reported messages among those that are there."""
         return (self.right + self.not_known) / self.there if self.there else 1.0
 
 
 def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs: bool = False) -> Score:
-    """Hold all that is said of a spoilt capture against the whole one.
+    """Compare everything that is said about a damaged capture with the whole one.
 
     Args:
-        files: what was made of the whole capture's frames, with their numbers.
+        files: the damaged frames of the whole capture, with their numbers.
         folder: a new one.
         runs: whether to analyse file by file as well.
     """
@@ -107,7 +107,7 @@ def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs
 
 
 def _agree(score: Score, ours: Counter[tuple[str, str, str]], said: Tabled) -> None:
-    """Decode and analyse have to find the same."""
+    """Check that decode and analyse find the same."""
     theirs: Counter[tuple[str, str, str]] = Counter()
     for (severity, code, _, text), count in said.findings.items():
         theirs[severity, code, text] += count
@@ -118,7 +118,7 @@ def _agree(score: Score, ours: Counter[tuple[str, str, str]], said: Tabled) -> N
 
 
 def _accused_in_tables(score: Score, truth: Truth, said: Tabled) -> None:
-    """Of several captures packets have other numbers: faults are told by their codes."""
+    """Check the accusations by their codes, because packets of several captures have other numbers."""
     known = {code for severity, code, _, _ in truth.tabled.findings if severity == "fault"}
     for (severity, code, _, text), count in said.findings.items():
         if severity == "fault" and code not in known:
@@ -126,7 +126,7 @@ def _accused_in_tables(score: Score, truth: Truth, said: Tabled) -> None:
 
 
 def _chosen(truth: Truth, said: Tabled) -> list[str]:
-    """Messages to follow: first those that are told otherwise than in the whole capture."""
+    """Choose messages to follow: first those with another outcome than in the whole capture."""
     whole = truth.tabled.outcomes
     by_chance = {name: crc32(name.encode()) for name in truth.messages}
     names = sorted(by_chance, key=lambda name: (said.outcomes.get(name) == whole.get(name), by_chance[name]))
@@ -149,7 +149,7 @@ def _claim(score: Score, where: str, sentence: str, holds: Verdict, count: int =
 
 
 def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> None:
-    """Each message whose bytes are there: is it told as in the whole capture, or as not known where that is right?"""
+    """Check each message whose bytes are there: is it reported as in the whole capture, or rightly as not known?"""
     pending: list[tuple[Known, str, str]] = []
     for name, known in truth.messages.items():
         if not any(_is_there(truth, coverage, number) for number in known.crossings):
@@ -170,7 +170,7 @@ def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> N
 
 
 def _is_there(truth: Truth, coverage: Coverage, number: int) -> bool:
-    """Whether a message's packet is there; of cut frames all of it that stands before the body."""
+    """Whether a message's packet is there; of cut frames, everything before the body."""
     span = truth.whole.spans[number]
     return coverage.has(span, head_bytes(truth, number) if coverage.is_cut else None)
 
@@ -185,7 +185,7 @@ def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[st
 
 
 def true_of(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[str]:
-    """What may be said of it. Of one that was refused it may have been said before that it came, as OrderAcks do."""
+    """Return the true statements about it. OrderAcks may have said that it came before it was refused."""
     facts = _facts(truth, coverage, known, whole)
     refusals = set(_refusals(truth, known))
     said = [number for number in (*known.said, *known.covering) if number not in refusals]
@@ -204,12 +204,12 @@ def _refusals(truth: Truth, known: Known) -> Iterator[int]:
 
 
 def _came(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Whether it came before the spoilt capture ends."""
+    """Whether it came before the damaged capture ends."""
     return any(truth.whole.packets[number].frame <= coverage.last_frame for number in known.arrivals)
 
 
 def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: str) -> bool:
-    """Whether a second world fits in which what was not told is not so."""
+    """Whether a second world fits, in which the unreported facts are different."""
     lacking = _facts(truth, coverage, known, whole) - FACTS[told]
     is_unsaid = "said" in lacking
     for fact, sayers in (("refused", list(_refusals(truth, known))), ("said", known.said)):
@@ -237,19 +237,19 @@ def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: s
 
 
 def _is_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Whether all that says that it came may be about others, as a message that was lost may have passed it over."""
+    """Whether all acknowledgments may be about other messages, because a lost message may have passed this one over."""
     own = [*known.final_acks, *known.admin_acks]
     return _may_be_others(truth, coverage, own) and fits_passed_over(truth, coverage, known)
 
 
 def _may_be_others(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
-    """Whether all of them may have been others, those aside that the capture ends before."""
+    """Whether all of these packets may have been others, except those after the capture's end."""
     needed = [number for number in packets if truth.whole.packets[number].first_frame <= coverage.last_frame]
     return not needed or fits(truth, coverage, needed)
 
 
 def head_bytes(truth: Truth, number: int) -> int:
-    """How many bytes of a message stand before its body."""
+    """Return how many bytes of a message come before its body."""
     packet = truth.whole.packets[number].packet
     assert isinstance(packet, UserMessage)
     bare = replace(packet, properties=replace(packet.properties, message_body=b""))
@@ -257,7 +257,7 @@ def head_bytes(truth: Truth, number: int) -> int:
 
 
 def lines(scores: dict[str, Score]) -> Iterator[str]:
-    """The table."""
+    """Return the table as lines."""
     head = ["kind", "captures", "accused", "faults", "sentences", "false"]
     head += ["unchecked", "there", "right", "open", "share", "apart"]
     rows = [head]

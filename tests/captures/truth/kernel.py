@@ -1,4 +1,4 @@
-"""Real traffic: nodes in processes of their own, a kernel's TCP, and a sniffer that others have written."""
+"""Real traffic: nodes in separate processes, a kernel's TCP, and a sniffer written by others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE: Final = bytes(range(256)) * 700
 
 
 def own_addresses() -> Topology:
-    """sender, intermediate and destination at MSMQ's own port, at addresses that no other test has."""
+    """Return sender, intermediate and destination at MSMQ's own port, at addresses that no other test has."""
     topology = load("three-node").with_free_ports()
     number = os.getpid()
     nodes = {
@@ -32,7 +32,7 @@ def own_addresses() -> Topology:
 
 
 async def caught(folder: Path, program: str, count: int = 60) -> list[Frame]:
-    """What a sniffer sees of messages that pass an intermediate, which is killed once on the way."""
+    """Return what a sniffer sees of messages that pass an intermediate, which is killed once on the way."""
     topology, sniffed = own_addresses(), folder / "sniffed"
     async with sniffing(sniffed, topology, program), supervised(topology, folder) as nodes:
         await exchange(topology, folder, count)

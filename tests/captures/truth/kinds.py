@@ -1,4 +1,4 @@
-"""How captures are spoilt: each kind of damage by its name, and all of them together."""
+"""The ways to damage captures: each kind of damage by its name, and all of them together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Files: TypeAlias = list[list[Frame]]
 SECOND_NS: Final = 10**9
 MILLISECOND_NS: Final = 10**6
 LENGTHS: Final = (300, 536, 1_448)
-"""Of segments, as the smallest links and Ethernet have them."""
+"""The lengths of segments on the smallest links and on Ethernet."""
 
 
 def _lost(percent: float) -> Callable[[list[Frame], int], Files]:
@@ -42,12 +42,15 @@ def _twice(frames: list[Frame], seed: int) -> Files:
 
 
 def _damaged(frames: list[Frame], seed: int) -> Files:
-    """Some frames come damaged by a wire, which carries none before a card has summed it; and are sent again."""
+    """Let a wire damage some frames, which are sent again.
+
+    All frames have checksums, because a wire carries none without.
+    """
     return [list(spoil.repeated(map(spoil.summed, frames), 5, seed, damaged=True))]
 
 
 def _bursts(frames: list[Frame], seed: int) -> Files:
-    """For moments the sniffer saw nothing at all, as one does that has no buffer left."""
+    """Let the sniffer see nothing for moments, as if its buffer were full."""
     chance = spoil.dice(seed, "bursts")
     moments = [
         (frames[chance.randrange(len(frames))].time_ns, chance.randrange(50, 500) * MILLISECOND_NS)
@@ -59,20 +62,20 @@ def _bursts(frames: list[Frame], seed: int) -> Files:
 
 
 def _mirrored(frames: list[Frame], seed: int) -> Files:
-    """A switch's port that shows each frame as it comes in and as it goes out, later by up to some milliseconds."""
+    """Let a switch's port show each frame as it comes in and as it goes out, up to some milliseconds later."""
     late_ns = spoil.dice(seed, "mirror").choice((2_000, 500_000, 5 * MILLISECOND_NS, 30 * MILLISECOND_NS))
     copies = [frame._replace(time_ns=frame.time_ns + late_ns) for frame in frames]
     return [sorted([*frames, *copies], key=lambda frame: frame.time_ns)]
 
 
 def _filtered(frames: list[Frame], seed: int) -> Files:
-    """A capture filter that lets data pass, and neither handshakes nor ends."""
+    """Apply a capture filter that passes data, but neither handshakes nor ends."""
     placed = [(frame, spoil.placed(frame)) for frame in frames]
     return [[frame for frame, place in placed if place is None or not place.flags & (SYN | FIN | RST)]]
 
 
 def _stepped(frames: list[Frame], seed: int) -> Files:
-    """The sniffer's clock is put right in the middle: by seconds, or by an hour."""
+    """Correct the sniffer's clock in the middle: by seconds, or by an hour."""
     chance = spoil.dice(seed, "step")
     place, step_ns = chance.randrange(len(frames)), chance.choice((-3_600, -3, 2, 100)) * SECOND_NS
     return [[*frames[:place], *spoil.skewed(frames[place:], step_ns)]]
@@ -113,7 +116,7 @@ def _cut_up_and_lost(frames: list[Frame], seed: int) -> Files:
 
 
 def _halves(frames: Iterable[Frame], seed: int) -> list[Frame]:
-    """A TAP, of which one half's clock may be ahead or behind by seconds."""
+    """Apply a TAP; the clock of one half may be ahead or behind by seconds."""
     offset_ns = spoil.dice(seed, "offset").choice((0, 0, -3, 2)) * SECOND_NS
     return list(spoil.skewed(spoil.halved(frames), offset_ns, 0, {1}))
 
@@ -127,7 +130,7 @@ def _tap_apart(frames: list[Frame], seed: int) -> Files:
 
 
 def _bonded(frames: list[Frame], seed: int) -> Files:
-    """A bond whose two interfaces take turns, by segment or by connection and direction."""
+    """Apply a bond whose two interfaces take turns, by segment or by connection and direction."""
     by_connection = bool(spoil.dice(seed, "bonded").randrange(2))
     return [list(spoil.bonded(frames, seed, by_connection=by_connection))]
 
@@ -138,7 +141,7 @@ def _one_way(frames: list[Frame], seed: int) -> Files:
 
 
 def _hosts(frames: list[Frame], seed: int) -> Files:
-    """A sniffer at each host, each with a clock of its own."""
+    """Put a sniffer at each host, each with another clock."""
     chance = spoil.dice(seed, "clocks")
     caught: Iterable[Frame] = list(spoil.at_hosts(frames))
     for number in sorted({frame.interface.number for frame in caught}):
@@ -148,21 +151,21 @@ def _hosts(frames: list[Frame], seed: int) -> Files:
 
 
 def _hosts_and_lost(frames: list[Frame], seed: int) -> Files:
-    """The same, and some frames of handshakes were seen at one of two hosts alone."""
+    """Do the same, with some handshake frames seen at only one of two hosts."""
     chance = spoil.dice(seed, "handshakes")
     (caught,) = _hosts(frames, seed)
     return [[frame for frame in caught if not shakes_hands(frame) or chance.randrange(8)]]
 
 
 def _translated(frames: list[Frame], seed: int) -> Files:
-    """A host that translates addresses, caught on both sides: by one interface that stands for all, or by two."""
+    """Apply a host that translates addresses, caught on both sides: by one interface that stands for all, or by two."""
     chance = spoil.dice(seed, "translated")
     late_ns = chance.choice((2_000, 50_000, 500_000))  # An answer comes later than that.
     return [list(spoil.translated(frames, late_ns, apart=bool(chance.randrange(2))))]
 
 
 def _translated_and_lost(frames: list[Frame], seed: int) -> Files:
-    """The same, and not all of it was caught."""
+    """Do the same, with some frames not caught."""
     return [list(spoil.lost(_translated(frames, seed)[0], 1, seed))]
 
 
@@ -177,7 +180,7 @@ def _everything(frames: list[Frame], seed: int) -> Files:
 
 
 def _ring(frames: list[Frame], seed: int, *, lost: int = 0) -> Series:
-    """A sniffer that went on with another file now and then; they are given in any order, and some are gone."""
+    """Let the sniffer begin new files from time to time; they are given in any order, and some are gone."""
     chance = spoil.dice(seed, "ring")
     cuts = sorted(chance.sample(range(1, len(frames)), 4))
     files = [frames[start:end] for start, end in pairwise([0, *cuts, len(frames)])]
@@ -186,7 +189,7 @@ def _ring(frames: list[Frame], seed: int, *, lost: int = 0) -> Series:
 
 
 def apart(frames: Sequence[Frame]) -> Files:
-    """A file for each interface."""
+    """Write a file for each interface."""
     numbers = sorted({frame.interface.number for frame in frames})
     return [[frame for frame in frames if frame.interface.number == number] for number in numbers]
 
@@ -227,4 +230,4 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "rotated, a file gone": lambda frames, seed: _ring(frames, seed, lost=1),
     "everything": _everything,
 }
-"""Frames of a whole capture and a seed in, files out."""
+"""Functions that take frames of a whole capture and a seed, and return files."""

@@ -1,4 +1,4 @@
-"""What a whole capture shows of each message, with the packets that show it: all that a spoilt one can be right by."""
+"""What a whole capture shows about each message, with the packets that show it: the basis for judging a damaged one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ NEGATIVE: Final = 0x8000
 class Known:
     """One message. Packets are those of the whole capture, by their numbers.
 
-    towards: the queue manager that it goes to; the null GUID of a direct name. What others acknowledge is not it.
-    crossings: each that carried it, with its hop. arrivals: those that brought it to its destination.
-    order_acks, final_acks, admin_acks: those that say what became of it.
+    towards: the queue manager that it goes to; the null GUID for a direct name. Acknowledgments from others do not
+        count.
+    crossings: each packet that carried it, with its hop. arrivals: those that brought it to its destination.
+    order_acks, final_acks, admin_acks: those that report its outcome.
     covering: positive FinalAcks of later numbers of its sequence, which say that it came, too.
     """
 
@@ -44,21 +45,21 @@ class Known:
 
     @property
     def name(self) -> str:
-        """GUID and number."""
+        """Its name: GUID and number."""
         return identifier_text(*self.key)
 
     @property
     def said(self) -> list[int]:
-        """All that says what became of it."""
+        """Return all packets that report its outcome."""
         return [*self.order_acks, *self.final_acks, *self.admin_acks]
 
     def goes_to(self, sender: Guid) -> bool:
-        """Whether a queue manager may say that it came.  [MS-MQQB] 3.1.1.6.2"""
+        """Whether a queue manager may report that it came.  [MS-MQQB] 3.1.1.6.2"""
         return self.towards in (sender, NULL_GUID)
 
 
 class Truth:
-    """Everything that is known of a capture that lacks nothing.
+    """Everything that is known about a capture with nothing missing.
 
     Args:
         frames: as they were read from it.
@@ -74,13 +75,13 @@ class Truth:
 
     @cached_property
     def tabled(self) -> Tabled:
-        """What tables say of it."""
+        """What tables say about it."""
         with TemporaryDirectory() as folder:
             return tabled(Path(folder) / "whole", [self.whole.frames])
 
     @cached_property
     def found(self) -> dict[tuple[str, int], list[Finding]]:
-        """What was found, by its code and its packet."""
+        """The findings about it, by code and packet."""
         found: dict[tuple[str, int], list[Finding]] = {}
         for finding in self.decoded.findings:
             found.setdefault((finding.code, finding.packet), []).append(finding)
@@ -88,15 +89,15 @@ class Truth:
 
     @cached_property
     def numbered(self) -> dict[tuple[Guid, TxSequenceId, int], Known]:
-        """Transactional messages by their numbers."""
+        """Return transactional messages by their numbers."""
         return {known.sequence: known for known in self.messages.values() if known.sequence is not None}
 
 
 def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
-    """The messages of applications, by their names.
+    """Return the messages of applications, by their names.
 
     Args:
-        sights: of a whole capture, by the numbers of their packets.
+        sights: those of a whole capture, by the numbers of their packets.
     """
     messages: dict[MessageKey, Known] = {}
     for number, sight in sights.items():

@@ -1,4 +1,4 @@
-"""What `decode` and `analyse` say of frames, each in its own words: packets, findings, and what became of messages."""
+"""The statements of `decode` and `analyse` about frames, in their words: packets, findings, outcomes of messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RANGE_BYTES = 1 << 16
 
 @dataclass
 class Decoded:
-    """What decode says: of each packet, at the end, and in all."""
+    """The statements of decode: about each packet, at the end, and in all."""
 
     sights: list[Sight]
     last: list[Finding]
@@ -35,7 +35,7 @@ class Decoded:
 
     @property
     def findings(self) -> list[Finding]:
-        """All that was found."""
+        """All findings."""
         return [finding for sight in self.sights for finding in sight.findings] + self.last
 
     @property
@@ -44,7 +44,7 @@ class Decoded:
         return [finding for finding in self.findings if finding.severity is Severity.FAULT]
 
     def follow(self, targets: Iterable[str]) -> dict[str, History]:
-        """What --follow says of messages; nothing of one that it does not find."""
+        """Return what --follow says about messages; nothing about one that it does not find."""
         found = {}
         for target in targets:
             follower = Follower(target, Analyst().names)
@@ -57,7 +57,7 @@ class Decoded:
 
 
 def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
-    """What `mqproto decode` makes of files with these frames."""
+    """Return what `mqproto decode` says about files with these frames."""
     reader = PacketReader(frame._replace(number=number) for number, frame in enumerate(in_order(files), 1))
     analyst = Analyst()
     sights = [analyst.take(packet) for packet in reader]
@@ -68,20 +68,20 @@ def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
 
 
 class Series(list[list[Frame]]):
-    """The files of one sniffer that went on with another file now and then, in any order; their names say so."""
+    """The files of one sniffer that began a new file from time to time, in any order; their names show the order."""
 
 
 def names_of(files: Sequence[Sequence[Frame]]) -> list[str]:
-    """What files are called: those of a series by the first of their frames, others by their places."""
+    """Return the names of files: in a series by the first of their frames, otherwise by their places."""
     if isinstance(files, Series):
         return [f"run_{file[0].number:05d}_20261122083000.pcapng" for file in files]
     return [f"{place}.pcapng" for place in range(len(files))]
 
 
 def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
-    """The frames of all files as decode takes them, with the numbers that they have.
+    """Return the frames of all files in the order of decode, with their numbers.
 
-    A file has its interfaces in the order in which their first frames come: of a TAP's halves the first has the clock.
+    A file has its interfaces in the order of their first frames: of a TAP's halves, the first has the clock.
     """
     if len(files) == 1:
         places: dict[int, int] = {}
@@ -100,11 +100,11 @@ def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
 
 @dataclass
 class Tabled:
-    """What the tables say.
+    """The statements of the tables.
 
-    histories: by the message. findings: severity, code, frame and text, how often each.
+    histories: by message. findings: severity, code, frame and text, with the number of times.
     series: how many captures the files are taken for.
-    stories: by the message, the sentences of its story, the verdict first.
+    stories: by message, the sentences of its story, the verdict first.
     """
 
     histories: dict[str, dict[str, Any]]
@@ -114,12 +114,12 @@ class Tabled:
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """By the message, how it ended."""
+        """Return each message's outcome."""
         return {message: row["outcome"] for message, row in self.histories.items()}
 
 
 def written(path: Path, frames: Iterable[Frame]) -> Path:
-    """A capture file with these frames."""
+    """Write a capture file with these frames."""
     with path.open("wb") as file, PcapngWriter(file) as writer:
         for frame in frames:
             writer.write(frame._replace(number=0, offset=0, comment=""))
@@ -129,12 +129,12 @@ def written(path: Path, frames: Iterable[Frame]) -> Path:
 def tabled(
     folder: Path, captures: Sequence[Sequence[Frame]], *, runs: int = 1, stories: bool = True
 ) -> Tabled:
-    """What `mqproto analyse` makes of files with these frames.
+    """Return what `mqproto analyse` says about files with these frames.
 
     Args:
         folder: a new one, for all files.
         captures: the frames of each file.
-        runs: in how many runs, each with a file more; of one capture only.
+        runs: the number of runs, each with one more file; only for a single capture.
     """
     folder.mkdir()
     tables = Tables(folder / "tables")

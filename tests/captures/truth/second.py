@@ -1,8 +1,9 @@
-"""A second world: other traffic, by the book as well, that leaves the same capture behind.
+"""A second world: other traffic that also follows the protocol, and leaves the same capture behind.
 
-Bytes that a spoilt capture lacks may have been anything that fits between those it has. So "not known" is the right
-answer where packets can be named that, had they been others, would leave what is left as it is, break no rule, and not
-show what is not known. Here they are written, byte by byte, and the whole capture of that world is judged by all rules.
+Bytes that a damaged capture lacks may have been anything that fits between the bytes it has. So "not known" is the
+right answer if some packets can be named that could have been others: then the remaining capture would be the same, no
+rule would be broken, and the unknown fact would not be true. Here such packets are written, byte by byte, and the whole
+capture of that world is judged by all rules.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ FRESH: Final = 0xF0000000
 HARMLESS: Final = frozenset(
     {"resend", "resend-without-need", "late", "gap", "gap-filled", "odd-field", "refused", "missing-bytes"}
 )
-"""What may come to light where nobody has broken a rule."""
+"""Findings that may come up although nobody has broken a rule."""
 HOPS_LIMIT: Final = 4
-"""So far a message is taken that has yet to come."""
+"""The most hops over which a message that has not come yet is taken."""
 WAYS_LIMIT: Final = 8
-"""So many ways are tried."""
+"""The most ways that are tried."""
 STRANGER: Final = Guid(b"somebody else...")
 
 
 def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
-    """Whether a world fits in which none of these packets were what they are, but others of their size.
+    """Whether a world fits in which each of these packets was another one, of the same size.
 
-    Each may have been its sender's own. Where what is left of a message shows whose it was, all its copies are another
-    message of the same source, on the same way. Where it shows all but that, they are somebody else's, who has given
-    the same number, and came to their sender by a way of which the capture has nothing.
+    Each may be another message of the same sender. If the rest of a message shows its source, all its copies are
+    another message of that source, on the same way. If it shows everything except the source, they come from another
+    sender that gave the same number, on a way that is not in the capture.
     """
     copies: dict[MessageKey | None, list[int]] = {}
     for number in packets:
@@ -79,7 +80,7 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
 def _in_place_of(
     truth: Truth, coverage: Coverage, numbers: list[int], instead: Callable[[Sight], bytes | None]
 ) -> dict[int, bytes]:
-    """What the copies of a message may have been; nothing if one of them cannot have been."""
+    """Return what the copies of a message may have been; nothing if one of them cannot have been another."""
     others: dict[int, bytes] = {}
     for number in numbers:
         other = instead(truth.sights[number])
@@ -90,9 +91,9 @@ def _in_place_of(
 
 
 def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
-    """Whether a world fits in which those who called themselves by this GUID in handshakes were somebody else.
+    """Whether a world fits in which those who presented this GUID in handshakes were somebody else.
 
-    What left them with no hop behind it tells who they are, too: then it was a message of the other one.
+    A message that left them without an earlier hop also shows who they are: then it was a message of the other one.
     """
     others = {}
     for number, sight in truth.sights.items():
@@ -116,9 +117,9 @@ def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
 
 
 def fits_beyond(truth: Truth, known: Known) -> bool:
-    """Whether a world fits in which more frames, the last of all, brought a message to where it goes.
+    """Whether a world fits in which further frames, after all others, brought a message to its destination.
 
-    They go by connections that are open: from the last who had it straight there, or by others.
+    They use connections that are open: from the last node that had it, directly there or through others.
     """
     message = truth.sights[max(known.crossings)].message
     assert message is not None
@@ -141,10 +142,11 @@ def fits_beyond(truth: Truth, known: Known) -> bool:
 
 
 def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: int) -> bool:
-    """Whether a world fits in which what an OrderAck acknowledges had come to its sender by frames that were lost.
+    """Whether a world fits in which the messages that an OrderAck acknowledges came to its sender in lost frames.
 
-    They were in the place of others, or on a connection of which nothing is seen any more; which of two connections was
-    first nobody knows of a moment. The world has no breach but those that are told anyhow, or are in this one.
+    They were in the place of others, or on a connection that is not seen any more; for two connections, nobody knows
+    which came first within a moment. The world has no breach except those reported in any case, or present in this
+    world.
     """
     ack, body = truth.sights[packet], truth.sights[packet].acknowledgment
     assert ack.message is not None
@@ -162,7 +164,7 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
     allowed["order-ack-beyond"] = 0
 
     def sent(place: int, way: Iterable[int] = (), hops: int = 0, instead: SeenPacket | None = None) -> bytes:
-        """It as it was sent there, in the place of another message or behind all."""
+        """Return the message as it was sent there, in the place of another one or after all others."""
         one, header = mine[min(mine)]
         other = None if instead is None else instead.packet
         session = other.session if isinstance(other, UserMessage) else None
@@ -229,11 +231,11 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
 
 
 def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Whether a world fits in which a later message passed this one over, by frames that were lost, before anybody
-    acknowledged one as late; so no acknowledgment that is left tells of this one.
+    """Whether a world fits in which a later message passed this one over in lost frames, before anybody acknowledged
+    one that late; then no remaining acknowledgment is about this one.
 
-    The later one was sent again, as it was but for the number before it: on another session, or a second later at least
-    than what is left of its copies and of this one's.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+    The later one was sent again unchanged except for its predecessor's number: on another session, or at least a second
+    after what is left of its copies and of this one's.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
     """
     if known.sequence is None:
         return False
@@ -258,7 +260,7 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
     ways = list(islice(_chains(truth, lost, acker.user.source_queue_manager, origin), 256 * WAYS_LIMIT))
 
     def instead(number: int, way: list[int]) -> dict[int, bytes]:
-        """What a later one, sent again this way, puts in the place of what was lost; nothing if it has no room."""
+        """Return the packets in whose place a later message is sent again in this way; nothing if it has no room."""
         later = truth.numbered.get((origin, identifier, number))
         copies = {} if later is None else later.crossings
         is_new = not left(copies)
@@ -311,7 +313,7 @@ def _is_recoverable(sight: Sight) -> bool:
 def _instead(
     truth: Truth, lost: list[int], number: int, message: UserMessage, hops: int, *, is_sized: bool
 ) -> dict[int, bytes] | None:
-    """A message in the place of a packet that was lost, or of that and the one behind it; None if it is too large.
+    """Return a message in the place of a lost packet, or of that and the next one; None if it is too large.
 
     Args:
         is_sized: whether it may be of any size.
@@ -339,7 +341,7 @@ def _instead(
 
 
 def _with_session(message: UserMessage, sight: Sight) -> UserMessage:
-    """With the SessionHeader of another one."""
+    """Return a packet with the SessionHeader of another one."""
     session = sight.message.session if sight.message is not None else None
     flags = message.base.flags & ~BaseHeader.session_header.mask
     if session is not None:
@@ -348,7 +350,7 @@ def _with_session(message: UserMessage, sight: Sight) -> UserMessage:
 
 
 def _sized(message: UserMessage, size_bytes: int) -> bytes | None:
-    """A message whose body is as long as it has to be for a size; None if it has no room."""
+    """Return a message whose body gives it this size; None if it has no room."""
     bare = replace(message, properties=replace(message.properties, message_body=b""))
     room_bytes = size_bytes - len(encode_packet(bare))
     if room_bytes < 0:
@@ -358,14 +360,14 @@ def _sized(message: UserMessage, size_bytes: int) -> bytes | None:
 
 
 def _bare_bytes(sight: Sight) -> int:
-    """How large a packet is without its SessionHeader: a message is as large on each hop."""
+    """Return the size of a packet without its SessionHeader: a message has the same size on each hop."""
     return len(sight.seen.data) - session_header.sizeof() * (
         getattr(sight.seen.packet, "session", None) is not None
     )
 
 
 def _chains(truth: Truth, packets: list[int], to: NodeKey, *been: NodeKey) -> Iterator[list[int]]:
-    """Ways by these packets, one behind the other, from the last queue manager to another; none leads back."""
+    """Yield ways through these packets, in order, from the last queue manager to another; none leads back."""
     for place, number in enumerate(packets):
         one, other = truth.sights[number].hop
         if one == been[-1] and other == to:
@@ -375,7 +377,7 @@ def _chains(truth: Truth, packets: list[int], to: NodeKey, *been: NodeKey) -> It
 
 
 def ways_to(truth: Truth, holder: NodeKey, destination: NodeKey) -> Iterator[list[Frame]]:
-    """The ways by connections that are open, the short ones first: of each hop the last frame that was sent there."""
+    """Yield the ways over open connections, the short ones first: for each hop the last frame that was sent there."""
     ended = {_connection(truth, frame) for frame in truth.whole.frames if _ends(frame)}
     last = {
         span.stream: frame
@@ -411,11 +413,11 @@ def _connection(truth: Truth, frame: Frame) -> int | None:
 
 
 def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None = None) -> bytes | None:
-    """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none.
+    """Return another message of the same sender, equally large and recoverable, about nothing; None if there is none.
 
     Args:
-        message_id: of one of the same source instead, on the same way; all copies are to have the same.
-        sender: if it is another one than the handshake says.
+        message_id: of another message of the same source, on the same way; all copies must have the same.
+        sender: given if it is not the one in the handshake.
     """
     message, sender = sight.seen.packet, sender or sight.hop[0]
     if not isinstance(message, UserMessage) or not isinstance(sender, bytes):
@@ -443,7 +445,7 @@ def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None 
 
 
 def of_a_stranger(sight: Sight) -> bytes | None:
-    """The same message by somebody else; None if it is none, or says what became of others."""
+    """Return the same message from another sender; None if it is not a message, or reports the outcome of others."""
     message = sight.message
     if message is None or message.properties.message_class != MessageClass.NORMAL:
         return None
@@ -470,7 +472,7 @@ def _keeps_rules(truth: Truth, second: Decoded) -> bool:
 
 
 def rewritten(whole: Whole, others: Mapping[int, bytes]) -> list[Frame]:
-    """The frames of a whole capture in which packets are others, of the same sizes."""
+    """Return the frames of a whole capture with other packets of the same sizes."""
     frames = {frame.number: frame for frame in whole.frames}
     changed: set[int] = set()
     for number, other in others.items():

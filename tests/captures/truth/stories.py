@@ -1,4 +1,4 @@
-"""Is it so? Each sentence of a story of the report as a claim."""
+"""Is it so? Each sentence of a story in the report is checked as a claim."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.captures.truth.knowing import NEGATIVE, Known
 
 
 class Stories(Claims):
-    """What was said of a spoilt capture, stories too."""
+    """The claims about a damaged capture, including stories."""
 
     def of_story(self, name: str, sentences: list[str]) -> Iterator[tuple[str, Verdict]]:
-        """What the report says of a message, its verdict first."""
+        """Check the report's story of a message, its verdict first."""
         known = self.truth.messages.get(name)
         whole = {
             bare(each) for sentence in self.truth.tabled.stories.get(name, []) for each in _clauses(sentence)
@@ -47,7 +47,7 @@ class Stories(Claims):
         return bool(known.covering)
 
     def _arrivals_of(self, known: Known, text: str) -> Iterator[list[int]]:
-        """Of the numbers of its sequence that are told, the packets that brought each to its destination."""
+        """Return, for the named numbers of its sequence, the packets that brought each to its destination."""
         for first, last in re.findall(r"([\d,]+)(?:–([\d,]+))?", text):
             low = int(first.replace(",", ""))
             for number in range(low, int((last or first).replace(",", "")) + 1):
@@ -65,7 +65,7 @@ class Stories(Claims):
         )
 
     def unseen(self, known: Known, text: str, *, ever: bool, some: bool) -> bool:
-        """Whether the spoilt capture shows none or not all of these numbers come, ever or before this one."""
+        """Whether the damaged capture does not show all of these numbers arriving, ever or before this one."""
         came = min((self.place[each] for each in known.arrivals if each in self.place), default=0)
         seen = [
             any(self.shows([each]) and (ever or self.place.get(each, came) < came) for each in arrivals)
@@ -74,7 +74,7 @@ class Stories(Claims):
         return known.sequence is not None and not (all(seen) if some else any(seen))
 
     def never_left(self, known: Known, label: str) -> bool:
-        """Whether nobody of that name has sent it on by then."""
+        """Whether no host with that name has sent it on by then."""
         host = label.split(":")[0] + ":"
         return not any(
             self.truth.sights[number].source.startswith(host) for number in self.then(known.crossings)
@@ -87,9 +87,9 @@ class Stories(Claims):
         return not any(self.then([received[number]]) for number in to if number in received)
 
     def crossed(self, known: Known, *, source: str = "", destination: str = "") -> list[int]:
-        """The packets that carried it from or to a host, by what an end of it is called.
+        """Return the packets that carried it from or to a host, by the name of one end.
 
-        That is the beginning of a GUID where the spoilt capture does not tell where he is.
+        The name is the beginning of a GUID if the damaged capture does not show where the host is.
         """
         return [
             number
@@ -99,9 +99,9 @@ class Stories(Claims):
         ]
 
     def kept(self, known: Known, label: str) -> bool:
-        """Whether somebody said that he has it, and the spoilt capture does not show him send it on after that.
+        """Whether a host reported that it has the message, and the capture does not show it being sent on after that.
 
-        It may have passed him before, on a way that leads back.
+        A later message may have passed the host before, on a way that leads back.
         """
         received, _ = self.answered
         to = [number for number in self.crossed(known, destination=label) if number in received]
@@ -109,14 +109,14 @@ class Stories(Claims):
         return bool(to) and not self.shows(on)
 
     def unanswered(self, known: Known, source: str, destination: str) -> bool:
-        """Whether the spoilt capture shows it cross between two hosts, and not the first answer of any crossing."""
+        """Whether the damaged capture shows it crossing between two hosts, but not the first answer to any crossing."""
         received, _ = self.answered
         to = self.crossed(known, source=source, destination=destination)
         answers = [received[number] for number in to if number in received and self.shows([number])]
         return self.shows(to) and not self.there(answers)
 
     def came_again(self, known: Known, label: str, how: str) -> bool:
-        """Whether the spoilt capture shows it come to somebody more than once; and what it shows of answers by then."""
+        """Whether the damaged capture shows it arrive at a host more than once, and the answers by then."""
         received, _ = self.answered
         to = [each for each in self.crossed(known, destination=label) if self.shows([each])]
         if len(to) < 2:
@@ -127,7 +127,7 @@ class Stories(Claims):
         return not 0 < answer < self.place.get(to[1], 0) or self.lacks_of(to[0])
 
     def lacks_of(self, number: int) -> bool:
-        """Whether the spoilt capture lacks something of the connection that a packet crossed: of its counts, too."""
+        """Whether the damaged capture lacks something of the connection that a packet crossed, including its counts."""
         connection = self.truth.whole.spans[number].stream[0]
         return any(
             span.stream[0] == connection and self.coverage.lacks(span)
@@ -135,7 +135,7 @@ class Stories(Claims):
         )
 
     def negative(self, known: Known) -> bool:
-        """Whether somebody refused it."""
+        """Whether a queue manager refused it."""
         return any(MessageClass[each] & NEGATIVE for each in self.classes(known))
 
 
@@ -227,11 +227,11 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
         lambda claims, known, found: found[1] in set(claims.classes(known)),
     ),
 ]
-"""What stories say, the first pattern that fits."""
+"""The sentences of stories; the first pattern that fits counts."""
 
 
 def _is_called(label: str, end: str, key: NodeKey) -> bool:
-    """Whether the end of a hop is called so."""
+    """Whether the end of a hop has this name."""
     host = label.rpartition(":")[0] or label
     return not label or end.startswith(f"{host}:") or key_text(key).startswith(label)
 

@@ -1,4 +1,4 @@
-"""The judge himself: what is false is called so, what nobody knows is unchecked, "not known" needs a second world."""
+"""The judge itself: false claims are found, unknown ones are unchecked, and "not known" needs a second world."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def claims(truth: Truth, frames: list[Frame]) -> Stories:
 
 
 def a_later_one(truth: Truth) -> Known:
-    """A message that is confirmed, and has another before it in its sequence."""
+    """Return a confirmed message that has an earlier one in its sequence."""
     return next(
         known
         for known in truth.messages.values()
@@ -170,7 +170,7 @@ def test_what_shows_its_source_alone_may_have_been_another_message_of_that_sourc
     heads = {truth.whole.packets[packet].frame: packet for packet in packets}
 
     def cut(size_bytes: int) -> Coverage:
-        """Of the packets so many bytes are there."""
+        """Leave so many bytes of the packets."""
         frames = []
         for frame in truth.whole.frames:
             place = spoil.placed(frame)
@@ -277,7 +277,7 @@ def test_decode_and_the_tables_read_the_same_half_of_a_tap_by_its_own_clock(
 
 
 def test_what_a_wire_damages_has_a_checksum_wherever_it_was_caught(truth: Truth, tmp_path: Path) -> None:
-    """A loopback interface has frames that no card has summed: of these no copy can be told from another."""
+    """A loopback interface has frames that no card has summed: a copy of one cannot be recognized as damaged."""
     bare = Truth([spoil.summed(frame, by_card=True) for frame in truth.whole.frames])
     files = KINDS["5 % damaged, sent again"](bare.whole.frames, 1)
     assert any("damaged" in frame.comment for frame in files[0])

@@ -1,7 +1,7 @@
-"""Captures that somebody spoilt: nobody is accused who kept to the protocol, no sentence is false, and what is there is
-told as in the whole capture.
+"""Damaged captures: nobody who kept to the protocol is accused, no sentence is false, and what remains is reported as
+in the whole capture.
 
-`make truth` has 200 worlds and real traffic; MQPROTO_TRUTH_WORLDS is how many. The table is printed with -rP.
+`make truth` has 200 worlds and real traffic; MQPROTO_TRUTH_WORLDS is the number of worlds. -rP prints the table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IS_LONG: Final = WORLDS > 1
 FIRST: Final = 10
 """World 10 has nearly everything, and is small."""
 KINDS_EACH: Final = 6
-"""In how many ways each world is spoilt, if there are many."""
+"""In how many ways each world is damaged, if there are many worlds."""
 IN_SUITE: Final = (
     "20 % swapped",
     "5 % late",
@@ -37,27 +37,28 @@ IN_SUITE: Final = (
     "at each host, handshakes lost",
     "TAP, two files",
 )
-"""How the one world of the short form is spoilt, and real traffic in the first and the last of these ways: in all of
-them nothing may be told otherwise."""
+"""The ways in which the only world of the short form is damaged; real traffic is damaged in the first and the last way.
+In none of them may anything be reported differently.
+"""
 SHARE: Final = 0.99
 FOUND: Final = 0.95
-"""Of the breaches whose evidence is there, in the long form and in the short one."""
+"""The share of breaches with evidence that must be found, in the long form and in the short one."""
 OF_ONE_FOUND: Final = 0.8
-"""Of those of one rule."""
+"""The same share for the breaches of one rule."""
 FEWEST_FRAMES: Final = 12
-"""A world in which hardly anything was sent cannot be spoilt in every way."""
+"""A world in which hardly anything was sent cannot be damaged in every way."""
 FRAMES: Final = 6_000
-"""A world with more frames than this takes long, and says nothing new."""
+"""A world with more frames than this takes long, and shows nothing new."""
 
 
 def kinds_of(seed: int) -> list[str]:
-    """The kinds of damage that a world is for: all of them in turn, and nothing at all."""
+    """Return the kinds of damage for a world: all of them in turn, and none."""
     names = list(KINDS)
     return [names[(seed * KINDS_EACH + place) % len(names)] for place in range(KINDS_EACH)]
 
 
 def complain(scores: dict[str, Score]) -> list[str]:
-    """What is not as it should be."""
+    """Fail if something is not as it should be."""
     return [
         f"{kind}: {count} x {complaint}"
         for kind, score in scores.items()
@@ -68,7 +69,7 @@ def complain(scores: dict[str, Score]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], World]:
-    """Worlds by their seeds, each analysed once."""
+    """Return worlds by their seeds, each analysed once."""
     folder = tmp_path_factory.mktemp("worlds")
     return cache(lambda seed: world(seed, folder))
 

@@ -1,7 +1,7 @@
-"""An unspoilt capture: which bytes of which stream each frame and each packet has, and what a spoilt one still has.
+"""An undamaged capture: the bytes of each stream in each frame and packet, and those that a damaged capture still has.
 
-TCP is read here once more, from SYNs and sequence numbers alone, and not by the readers that are judged: a capture that
-lost nothing and kept its order makes that easy. Positions are counted from the SYN of their side.
+TCP is read here again, only from SYNs and sequence numbers, and not with the readers that are judged: in a capture that
+lost nothing and kept its order that is easy. Positions are counted from the SYN of their side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ StreamKey: TypeAlias = tuple[int, Endpoint]
 
 
 class Span(NamedTuple):
-    """Bytes of a stream. A Ping is no part of one: its stream is its frame's, as -1 and its source."""
+    """Bytes of a stream. A Ping is not part of a stream: its key is -1 and its source."""
 
     stream: StreamKey
     start: int
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 @dataclass
 class Whole:
-    """Frames of a capture that lacks nothing, numbered from 1, and the packets in them.
+    """The frames of a capture with nothing missing, numbered from 1, and the packets in them.
 
     spans: of each packet, by its number. of_frame: of each frame's payload, by its number.
     """
@@ -92,12 +92,12 @@ class Whole:
         return Span(stream, start, start + len(segment.payload))
 
     def span_of(self, frame: Frame, segment: Segment) -> Span | None:
-        """The bytes of the stream that a frame has which was made of one of ours, and has its number."""
+        """Return the bytes of the stream in a frame that was made from one of ours, and has its number."""
         span = self.of_frame.get(frame.number)
         return None if span is None else self._span(span.stream, segment)
 
     def packets_at(self, stream: StreamKey, start: int, end: int, data: bytes) -> Iterator[int]:
-        """The numbers of the packets with these bytes that begin in a part of a stream."""
+        """Return the numbers of the packets with these bytes that begin in a part of a stream."""
         starts = self._starts.get(stream, [])
         for begin, number in starts[bisect.bisect_left(starts, (start, 0)) :]:
             if begin >= end:
@@ -107,10 +107,10 @@ class Whole:
 
 
 class Coverage:
-    """Which bytes of the streams a spoilt capture has at each interface.
+    """The bytes of the streams that a damaged capture has at each interface.
 
     Args:
-        frames: spoilt, with the numbers that they have in the whole capture; of those that were joined, the first's.
+        frames: damaged, with the numbers that they have in the whole capture; joined frames have the first one's.
     """
 
     def __init__(self, whole: Whole, frames: Iterable[Frame]) -> None:
@@ -139,18 +139,18 @@ class Coverage:
         self._interfaces = sorted({number for _, number in self._parts})
 
     def parts(self, stream: StreamKey) -> Iterator[list[tuple[int, int]]]:
-        """What each interface has of a stream, in order."""
+        """Return the parts of a stream that each interface has, in order."""
         for number in self._interfaces:
             found = self._parts.get((stream, number))
             if found:
                 yield found
 
     def streams_between(self, source: str, destination: str) -> set[StreamKey]:
-        """The streams whose segments one end sends to the other in the spoilt capture."""
+        """Return the streams whose segments one end sends to the other in the damaged capture."""
         return self._between.get((source, destination), set())
 
     def has(self, span: Span, size_bytes: int | None = None) -> bool:
-        """Whether all of some bytes are there at one interface, or the first of them."""
+        """Whether all of some bytes, or the first of them, are there at one interface."""
         if span.stream[0] < 0:
             return any(True for _ in self.parts((span.stream[0], NOBODY)))
         end = span.end if size_bytes is None else min(span.end, span.start + size_bytes)
@@ -159,7 +159,7 @@ class Coverage:
         )
 
     def seen_of(self, span: Span) -> list[tuple[int, int]]:
-        """The bytes that are there at any interface, as parts of the span."""
+        """Return the bytes that are there at any interface, as parts of the span."""
         found = [
             (max(start, span.start), min(stop, span.end))
             for each in self.parts(span.stream)
@@ -174,7 +174,7 @@ class Coverage:
 
     @property
     def is_lossy(self) -> bool:
-        """Whether whole frames were lost, between the first and the last that are there."""
+        """Whether whole frames were lost between the first and the last that are there."""
         return not self.is_cut and any(
             self.first_frame < packet.first_frame
             and packet.frame < self.last_frame
@@ -183,12 +183,12 @@ class Coverage:
         )
 
     def lacks_before(self, span: Span, interface: int) -> int:
-        """How many bytes of the stream before some of it an interface lacks."""
+        """Return how many bytes of the stream an interface lacks before a part of it."""
         there = self._parts.get((span.stream, interface), [])
         return span.start - sum(min(stop, span.start) - start for start, stop in there if start < span.start)
 
     def originals(self, packets: Iterable[SeenPacket]) -> dict[int, int | None]:
-        """By the number of each packet of the spoilt capture, that in the whole one; None if it is not in there."""
+        """Return, by number, the whole capture's packet for each packet of the damaged one; None if there is none."""
         taken: set[tuple[int, int]] = set()
         found: dict[int, int | None] = {}
         for seen in packets:

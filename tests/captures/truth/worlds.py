@@ -1,4 +1,4 @@
-"""Worlds to be spoilt: what a seed makes, whole, and what it knows of itself."""
+"""Worlds to be damaged: what a seed makes, undamaged, and what it knows about itself."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.captures.frames import moved
 from tests.captures.truth.knowing import Truth
 
 DELAYED_NS: Final = 200_000_000
-"""How long TCP may wait with an acknowledgment for something that it can ride on."""
+"""How long TCP may delay an acknowledgment for a segment that it can ride on."""
 PORTS: Final = (41_801, 700, 65_001)
-"""Higher than those of clients, lower, and among them."""
+"""Port numbers above those of clients, below them, and among them."""
 LARGEST_BYTES: Final = 20_000
-"""What bodies have at most: more takes time, and has no more sentences."""
+"""The most bytes in a body: more would take time, and add no sentences."""
 
 
 @dataclass
 class World:
-    """A world and its capture. facts: what it knows of each message, as `message_facts` says."""
+    """A world and its capture. facts: what it knows about each message, by `message_facts`."""
 
     seed: int
     truth: Truth
@@ -35,8 +35,8 @@ class World:
 
 
 def world(seed: int, folder: Path) -> World:
-    """The world of a seed. In every other one the kernels leave out what acknowledgments they can, as real ones do; in
-    half of each of these nodes listen at other ports than MSMQ's.
+    """Return the world of a seed. In every other one, kernels leave out all acknowledgments that they can, as real ones
+    do; in half of each group, nodes listen at other ports than MSMQ's.
     """
     simulate_into(folder, modest(draw(seed)))
     name = folder / f"seed-{seed}"
@@ -50,7 +50,7 @@ def world(seed: int, folder: Path) -> World:
 
 
 def thinned(frames: list[Frame]) -> list[Frame]:
-    """Without the bare acknowledgments that were not needed, as their sender's next segment came in time."""
+    """Return the frames without superfluous bare acknowledgments, those whose sender's next segment came in time."""
     kept: list[Frame] = []
     said_ns: dict[tuple[bytes, bytes], int] = {}
     for frame in reversed(frames):
@@ -65,7 +65,7 @@ def thinned(frames: list[Frame]) -> list[Frame]:
 
 
 def modest(scenario: Scenario) -> Scenario:
-    """A scenario whose bodies are not large, and whose sessions count from the beginning, as all real ones do."""
+    """Return a scenario whose bodies are not large, and whose sessions count from the beginning, as real ones do."""
     counters = None if scenario.counters is None else replace(scenario.counters, session=0)
     return replace(scenario, bursts=tuple(map(_modest, scenario.bursts)), counters=counters)
 

@@ -1,9 +1,9 @@
-"""The services of docs/how-to/compose.md as processes: each in a network namespace of its own.
+"""The services of docs/how-to/compose.md as processes, each in a separate network namespace.
 
-    python -m tests.simulator.node.compose FOLDER
+python -m tests.simulator.node.compose FOLDER
 
-It runs in a namespace in which it may do everything (test_compose.py). FOLDER stands for the disk: what is
-`/var/lib/mqproto` or `/run/mqproto` to a service is a folder in it, one for each volume.
+It runs in a namespace in which it may do everything (test_compose.py). FOLDER stands for the disk: a service's
+`/var/lib/mqproto` or `/run/mqproto` is a folder in it, one for each volume.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ADDRESSES: Final = {"shop": "10.8.0.2", "depot": "10.8.0.3"}
 PATIENCE_S: Final = 120
 READ_ONLY: Final = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 NO_RIGHTS: Final = ("--bounding-set", "-dac_override,-dac_read_search")
-"""Without these, root may enter no folder that is not his."""
+"""Without these rights, root may not enter folders of other users."""
 
 
 def block(language: str) -> str:
-    """The one block of a kind that the page has."""
+    """Return the only block of a kind on the page."""
     [found] = [each.text for each in blocks(PAGE) if each.language == language]
     return found
 
 
 def read_yaml(text: str) -> Any:
-    """YAML as the page has it: mappings, lists of plain texts, and lists in brackets.
+    """Read YAML as the page uses it: mappings, lists of plain texts, and lists in brackets.
 
     Raises:
         ValueError: it has something else.
@@ -74,13 +74,13 @@ def _value(lines: list[str], indent: int) -> tuple[Any, list[str]]:
 
 
 def image_environment() -> dict[str, str]:
-    """What the Dockerfile's ENV sets."""
+    """Return the variables set by the Dockerfile's ENV."""
     [line] = [line for line in block("dockerfile").splitlines() if line.startswith("ENV ")]
     return dict(word.split("=", 1) for word in shlex.split(line)[1:])
 
 
 class Network:
-    """A network namespace, as long as a process of its own holds it."""
+    """A network namespace that exists as long as a separate process holds it."""
 
     def __init__(self) -> None:
         self._holder = subprocess.Popen(
@@ -92,7 +92,7 @@ class Network:
         self.inside = ("nsenter", f"--net=/proc/{self._holder.pid}/ns/net")
 
     def connect(self, name: str) -> None:
-        """It gets an end of the wire, and its address."""
+        """Give it an end of the wire, and its address."""
         run("ip", "link", "set", f"to-{name}", "netns", str(self._holder.pid))
         run(*self.inside, "ip", "address", "add", f"{ADDRESSES[name]}/24", "dev", f"to-{name}")
         run(*self.inside, "ip", "link", "set", f"to-{name}", "up")
@@ -103,7 +103,7 @@ class Network:
 
 
 class Service:
-    """One service, as its container would be: its network, its environment, its disk, its own working directory."""
+    """One service, like its container: with its network, its environment, its disk and its working directory."""
 
     def __init__(self, service: dict[str, Any], folder: Path, network: Network) -> None:
         self.home = folder / f"home-{len([*folder.iterdir()])}"
@@ -138,24 +138,24 @@ class Service:
         self._environment |= {"MQPROTO_DIRECTORY": str(store), "XDG_RUNTIME_DIR": str(self.sockets.parent)}
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Its command, as its container runs it."""
+        """Start its command, as its container would."""
         with (self.home / "log").open("wb") as log:
             command = [*self._inside, *self._command]
             return subprocess.Popen(command, cwd=self.home, env=self._environment, stdout=log, stderr=log)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Something else in that container; without words, its command."""
+        """Run another command in that container; without words, its own command."""
         return subprocess.run(
             [*self._inside, *(command or self._command)],
             cwd=self.home, env=self._environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
 
     def is_healthy(self) -> bool:
-        """What Docker asks."""
+        """Run Docker's health check."""
         return self.run(*self._healthcheck).returncode == 0
 
     def until_healthy(self) -> subprocess.Popen[bytes]:
-        """Start it, and ask as Docker does until the answer is yes."""
+        """Start the service, and repeat Docker's check until the answer is yes."""
         process = self.start()
         give_up_s = time.monotonic() + PATIENCE_S
         while not self.is_healthy():
@@ -165,12 +165,12 @@ class Service:
 
 
 def run(*command: str) -> None:
-    """Run something that has to succeed."""
+    """Run a command that has to succeed."""
     subprocess.run(command, check=True)
 
 
 def typed(line: str, services: dict[str, Service]) -> str:
-    """What one of the page's `docker compose` commands prints.
+    """Return the output of one of the page's `docker compose` commands.
 
     Raises:
         SystemExit: it failed.
@@ -186,7 +186,7 @@ def typed(line: str, services: dict[str, Service]) -> str:
 
 
 def walk(services: dict[str, Service]) -> None:
-    """What the page has people type, and what else it says of clients, users and restarts."""
+    """Follow the commands on the page, and check its other statements about clients, users and restarts."""
     up, *others = next(each for each in blocks(PAGE) if each.language == "text").text.splitlines()
     nodes = {name: services[name].until_healthy() for name in shlex.split(up)[5:]}
     try:
@@ -217,7 +217,7 @@ def walk(services: dict[str, Service]) -> None:
 
 
 def expect(holds: bool, said: str) -> None:
-    """See that something is as the page says.
+    """Check that something is as the page says.
 
     Raises:
         SystemExit: it is not.
@@ -227,7 +227,7 @@ def expect(holds: bool, said: str) -> None:
 
 
 def main(folder: Path) -> None:
-    """All of it, in a namespace that has no network yet."""
+    """Do everything, in a namespace that has no network yet."""
     hosts = "".join(f"{address} {name}\n" for name, address in ADDRESSES.items())
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
     run("mount", "--bind", str(folder / "hosts"), "/etc/hosts")

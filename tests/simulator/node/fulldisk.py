@@ -1,8 +1,8 @@
-"""A node on a small file system that another program fills to the last byte: what test_fulldisk.py runs in a namespace.
+"""A node on a small file system that another program fills to the last byte; test_fulldisk.py runs this in a namespace.
 
-    python -m tests.simulator.node.fulldisk FOLDER
+python -m tests.simulator.node.fulldisk FOLDER
 
-FOLDER is on that file system. What became of everything is printed as JSON.
+FOLDER is on that file system. The outcomes are printed as JSON.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from tests.simulator.running import SERVE, NodeProcess
 FILLER: Final = "another-program"
 BODY_BYTES: Final = 10_000
 OTHERS: Final = 1_000_000
-"""The numbers of those that the other node sends begin here."""
+"""The first number of the messages that the other node sends."""
 LIMIT_S: Final = 200
-"""Less than a test may take, so that it says what it waited for."""
+"""Less than the time that a test may take, so that it prints what it waited for."""
 
 
 def body(number: int) -> bytes:
-    """Each has its number, and a length that is not the same for all."""
+    """Return a body with its number; the lengths of bodies differ."""
     return f"{number}".encode().ljust(BODY_BYTES + number % 7, b".")
 
 
 def numbers_of(bodies: list[bytes]) -> list[int]:
-    """What was received, by number; one that was altered is -1."""
+    """Return the received numbers; an altered body counts as -1."""
     found = [int(each.partition(b".")[0]) for each in bodies]
     return [number if body(number) == each else -1 for number, each in zip(found, bodies, strict=True)]
 
 
 def fill(folder: Path) -> None:
-    """Another program takes all the room that is left, to the last byte."""
+    """Let another program take all the room that is left, to the last byte."""
     with (folder / FILLER).open("ab", buffering=0) as file:
         block = bytes(2**20)
         while block:
@@ -58,7 +58,7 @@ def fill(folder: Path) -> None:
 
 @asynccontextmanager
 async def filling(folder: Path) -> AsyncIterator[None]:
-    """It takes what others give free as well, as long as the block lasts."""
+    """Let it also take the room that others free, during the block."""
 
     async def go_on() -> None:
         while True:
@@ -72,7 +72,7 @@ async def filling(folder: Path) -> AsyncIterator[None]:
 
 
 class Trial:
-    """Two nodes, of which one has its store on the small disk; what it accepts and hands out."""
+    """Two nodes, of which one has its store on the small disk; and the messages that it accepts and hands out."""
 
     def __init__(self, folder: Path, elsewhere: Path) -> None:
         topology = load("pair").with_free_ports()
@@ -81,12 +81,12 @@ class Trial:
         self.sender = NodeProcess(topology, "sender", elsewhere)
         self.accepted: list[int] = []
         self.sent: list[int] = []
-        """By the other node, which has room."""
+        """The messages sent by the other node, which has room."""
         self.received: list[int] = []
         self.found: dict[str, object] = {}
 
     async def send(self, client: Client, count: int) -> str:
-        """Send to the node's own queue until it refuses one; what it says then."""
+        """Send to the node's own queue until it refuses a message; return the refusal."""
         for _ in range(count):
             number = len(self.accepted)
             try:
@@ -97,7 +97,7 @@ class Trial:
         return ""
 
     async def send_from_elsewhere(self, count: int) -> None:
-        """The other node takes these, and keeps them as long as its neighbour has no room."""
+        """Send to the other node, which keeps the messages as long as its neighbour has no room."""
         async with self.sender.client() as client:
             for _ in range(count):
                 number = OTHERS + len(self.sent)
@@ -105,7 +105,7 @@ class Trial:
                 self.sent.append(number)
 
     async def receive(self, client: Client, most: int) -> int:
-        """Receive some, in a transaction each; how many came."""
+        """Receive some messages, each in a separate transaction; return their number."""
         for taken in range(most):
             async with client.transaction("orders", timeout_s=0) as messages:
                 self.received += numbers_of([message.body for message in messages])
@@ -114,7 +114,7 @@ class Trial:
         return most
 
     async def run(self) -> None:
-        """The disk is filled while messages come; on it the node is killed, stopped, started and drained."""
+        """Fill the disk while messages come; kill, stop, start and drain the node on it."""
         found, node = self.found, self.node
         await node.start()
         await self.sender.start()
@@ -152,7 +152,7 @@ class Trial:
         found["as sent"] = [each for each in self.received if each >= OTHERS] == self.sent
 
     async def cannot_be_written(self) -> None:
-        """Killed, and started on a file system that is read-only by now, and again when it is not."""
+        """Kill the node; start it on a file system that is now read-only, and again when it is not."""
         node = self.node
         async with node.client() as client:
             await self.send(client, 10)
@@ -170,12 +170,15 @@ class Trial:
 
 
 def remount(folder: Path, how: str) -> None:
-    """The file system can be written from now on, or not."""
+    """Make the file system writable, or read-only."""
     subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
 
 
 async def said_at_start(node: NodeProcess) -> list[str]:
-    """What a node says that cannot start. Its log cannot be written, so it goes to the standard error output."""
+    """Return the message of a node that cannot start.
+
+    Its log cannot be written, so it goes to the standard error output.
+    """
     code = f"import trio, sys; sys.path.insert(0, '.')\n{SERVE}"
     done = await trio.run_process(
         [sys.executable, "-c", code, node.name, str(node.directory)],
@@ -188,7 +191,7 @@ async def said_at_start(node: NodeProcess) -> list[str]:
 
 
 async def main(folder: Path) -> None:
-    """Run it, and print what was found."""
+    """Run the trial, and print the results."""
     with tempfile.TemporaryDirectory() as elsewhere:
         trial = Trial(folder, Path(elsewhere))
         try:

@@ -1,7 +1,7 @@
-"""Messages of mixed sizes that wait, in a local queue or for a node that is down, and are received late: all, in order.
+"""Waiting messages of mixed sizes, in a local queue or for a node that is down, are all received late, in order.
 
-Real processes and disks, and default limits of windows and pages, which four megabytes reach at once. `make backlogs`
-runs 20 seeds of each kind.
+Processes, disks and the default limits of windows and pages are real; four megabytes reach the limits at once.
+`make backlogs` runs 20 seeds of each kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.simulator.running import NodeProcess, processes
 
 SEEDS: Final = int(os.environ.get("MQPROTO_BACKLOG_SEEDS", "0"))
 MESSAGES: Final = 600
-"""Their large ones take more than a store keeps in its log alone, so they are read from the tables and from the log."""
+"""Their large messages exceed the log of a store, so they are read from the tables as well as from the log."""
 KINDS: Final = [
     ("local queue", False),
     ("outgoing queue", True),
@@ -36,7 +36,7 @@ AT_ONCE: Final = 50
 
 
 def bodies(seed: int) -> list[bytes]:
-    """Six of a hundred have 4,000,000 bytes, which is nearly all that a packet may have."""
+    """Return bodies; six of a hundred have 4,000,000 bytes, nearly all that a packet may have."""
     dice = random.Random(seed)
     sizes = [
         4_000_000 if dice.random() < 0.06 else dice.choice((100, 1_000, 20_000)) for _ in range(MESSAGES)
@@ -45,7 +45,7 @@ def bodies(seed: int) -> list[bytes]:
 
 
 async def until_all_wait(client: Client, nodes: Iterable[NodeProcess]) -> None:
-    """Until all messages are in the queue that they are for. A node that finds itself in the wrong has ended."""
+    """Wait until all messages are in their queue. A node that finds an error in itself ends."""
     while True:
         local = (await client.queues()).local
         assert not any(queue.passed_over for queue in local)
@@ -58,7 +58,7 @@ async def until_all_wait(client: Client, nodes: Iterable[NodeProcess]) -> None:
 
 
 async def receive_all(node: NodeProcess, kills: random.Random | None) -> list[bytes]:
-    """All that can be had at once, fifty at a time; the node dies now and then between two transactions."""
+    """Receive all available messages, fifty at a time; the node sometimes dies between two transactions."""
     taken: list[bytes] = []
     while True:
         async with node.client() as client:
@@ -118,7 +118,7 @@ def with_quick_resends() -> Topology:
 
 
 async def until(client: Client, holds: Callable[[OutgoingStatus], bool]) -> None:
-    """Until something holds of an outgoing queue."""
+    """Wait until a condition holds for an outgoing queue."""
     while True:
         if any(holds(one) for one in (await client.queues()).outgoing):
             return

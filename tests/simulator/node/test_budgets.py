@@ -1,4 +1,4 @@
-"""What strangers can have a node's connections keep and do has a bound, and neighbours are served at it."""
+"""Memory and work that strangers can cause on a node's connections are bounded, and neighbours are served meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STRANGER, NEIGHBOUR = "127.0.0.77", "127.0.0.2"
 
 
 class Listening:
-    """A core that writes down what its shell tells it. Who comes from NEIGHBOUR is known."""
+    """A core that records what its shell tells it. A caller from NEIGHBOUR is known."""
 
     def __init__(self) -> None:
         self.hosts: dict[int, str] = {}
@@ -70,7 +70,7 @@ class Listening:
 
 
 class Shell:
-    """The connections of a node whose core listens, and whose turns end at once."""
+    """The connections of a node whose core only listens, and whose turns end at once."""
 
     def __init__(self, core: Listening, listener: socket.socket) -> None:
         self.core = core
@@ -106,7 +106,7 @@ async def a_shell() -> AsyncIterator[Shell]:
 
 @pytest.fixture
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is done takes a second."""
+    """Let every action take a second."""
     seconds = itertools.count()
     monkeypatch.setattr(transport, "perf_counter", lambda: next(seconds))
 
@@ -148,7 +148,7 @@ async def test_a_host_that_costs_too_much_gets_no_further_connection_and_a_neigh
 
 
 async def test_strangers_who_will_not_hear_that_it_is_over_keep_no_places(mock_clock: MockClock) -> None:
-    """The clock stands still, so none of their two seconds is over."""
+    """The clock stands still, so their two seconds never pass."""
     async with a_shell() as shell:
         for host in (STRANGER, NEIGHBOUR):
             for _ in range(FAREWELLS + 3):
@@ -178,7 +178,7 @@ async def test_strangers_who_will_not_hear_that_it_is_over_keep_no_places(mock_c
 async def test_a_stranger_who_does_not_read_what_is_sent_to_him_is_cut_off_and_a_neighbour_has_more_time() -> (
     None
 ):
-    """What was sent is more than the system takes of a connection that nobody reads."""
+    """More is sent than the system accepts for a connection that nobody reads."""
     answer = SendBytes(0, [bytes(transport.UNREAD_BY_NEIGHBOUR_BYTES)] * 8)
     async with a_shell() as shell:
         for host in (STRANGER, NEIGHBOUR):

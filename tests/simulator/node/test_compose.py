@@ -1,4 +1,4 @@
-"""The page for those who have a compose file: what its YAML says, and that its services do it, as processes."""
+"""The page for users of compose files: what its YAML says, and that its services do so, as processes."""
 
 from __future__ import annotations
 

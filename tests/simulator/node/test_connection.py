@@ -1,4 +1,4 @@
-"""A connection sends everything in order, however slowly it is read, and says how it ended."""
+"""A connection sends everything in order, however slowly it is read, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_how_a_connection_ended_is_said_in_words(error: OSError | None, words: s
 
 
 async def test_what_could_not_be_sent_before_it_was_closed_harms_nobody() -> None:
-    """The task that sends the rest has not begun to wait yet when the connection is closed."""
+    """The task that sends the rest has not started to wait yet when the connection is closed."""
     async with pair() as (ours, _):
         ours.send(bytes(10_000_000))
         assert ours.unsent_bytes > 0

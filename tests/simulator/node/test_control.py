@@ -1,4 +1,4 @@
-"""What crosses a control socket: frames however they are cut, and nothing that a client sends ends the node."""
+"""The frames on a control socket, however they are cut; and nothing that a client sends ends the node."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HELLO: Final = control.frame(Operation.HELLO, 0, control.InvokerIntroduction(INV
 
 @st.composite
 def frames(draw: st.DrawFn) -> ControlFrame:
-    """Any frame; a numbered operation has its identifier."""
+    """Draw any frame; a numbered operation has its identifier."""
     operation = draw(st.integers(0, 255) | st.sampled_from(sorted(control.REQUESTS)))
     identifier = draw(st.integers(0, 255)) if operation in control.NUMBERED else None
     return ControlFrame(operation, draw(st.integers(0, 2**32 - 1)), draw(st.binary(max_size=40)), identifier)
@@ -54,7 +54,7 @@ def in_bytes(frame: ControlFrame) -> bytes:
 
 
 def requested(operation: Operation, request: int, wish: msgspec.Struct, identifier: int = 0) -> bytes:
-    """A request as a client frames it."""
+    """Return a request as a client frames it."""
     numbered = identifier if operation in control.NUMBERED else None
     return control.framed(operation, request, control.encode(wish), numbered)
 
@@ -137,7 +137,7 @@ def pair() -> Topology:
 
 @asynccontextmanager
 async def raw(topology: Topology, directory: Path) -> AsyncIterator[trio.SocketStream]:
-    """The bare control socket of a node that runs, which must still answer at the end."""
+    """The bare control socket of a running node, which must still answer at the end."""
     async with running(topology, "destination", directory):
         path = places.socket_path(directory, "destination")
         async with await trio.open_unix_socket(path) as stream:

@@ -1,7 +1,7 @@
 """A real disk that another program fills to the last byte, while messages come and go.
 
-It is a small file system in memory, mounted in a namespace that ends with the test. Root may have one, and on most
-systems everybody may.
+It is a small file system in memory, mounted in a namespace that ends with the test. Root may make one, and on most
+systems every user may.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZE: Final = "32m"
 
 
 def way_to_mount() -> list[str] | None:
-    """The first way in which a file system can be mounted here for one process alone."""
+    """Return the first way in which one process can mount a file system here."""
     for way in WAYS:
         try:
             done = subprocess.run(
@@ -36,7 +36,7 @@ def way_to_mount() -> list[str] | None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What became of everything."""
+    """Return the outcomes."""
     way = way_to_mount()
     if way is None:
         pytest.skip("a small disk cannot be mounted here: run as root, or allow user namespaces")

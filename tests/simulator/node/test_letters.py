@@ -1,4 +1,4 @@
-"""Dead letters in the queue that their application has chosen: of real nodes, which are killed, and as it is typed."""
+"""Dead letters in the queue that their application has chosen: real nodes, kills, and typed commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def topology() -> Topology:
 
 
 async def test_a_choice_survives_the_kills_of_its_node(topology: Topology, tmp_path: Path) -> None:
-    """Killed when the message is accepted, and when it is a letter."""
+    """It is killed when the message is accepted, and when it is a dead letter."""
     shop = NodeProcess(topology, "shop", tmp_path)
     depot = NodeProcess(topology, "depot", tmp_path)
     await shop.start()

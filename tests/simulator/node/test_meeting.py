@@ -1,4 +1,4 @@
-"""Two queue managers that know nothing of each other: each the one node of its own topology, in a process of its own.
+"""Two queue managers that know nothing about each other: each is the only node of its topology, in a separate process.
 
 A direct format name has no port, so they listen at port 1801 of addresses that no other test uses.
 """
@@ -41,11 +41,11 @@ resend_timeouts_short_s = 0.25
 ORDERS: Final = rf"DIRECT=TCP:{OFFICE_HOST}\private$\orders"
 KILLS: Final = int(os.environ.get("MQPROTO_MEETING_KILLS", "4"))
 EACH: Final = 60
-"""How many messages go each way between two kills, about."""
+"""About how many messages go each way between two kills."""
 
 
 def alone(name: str, host: str, queues: str, more: str = "") -> Topology:
-    """A topology of one node."""
+    """Return a topology of one node."""
     return parse(
         f'name = "{name}"\n[node.{name}]\naddress = "{host}:1801"\n{queues}\n{more}{SETTINGS}', f"{name}.toml"
     )
@@ -79,7 +79,7 @@ class Pair:
 
 @asynccontextmanager
 async def strangers(folder: Path, office: Topology = OFFICE) -> AsyncIterator[Pair]:
-    """Both of them, each with a directory of its own."""
+    """Run both of them, each in a separate folder."""
     pair = Pair(*(NodeProcess(one, one.name, folder / one.name) for one in (SHOP, office)))
     try:
         for node in (pair.shop, pair.office):
@@ -94,7 +94,7 @@ async def strangers(folder: Path, office: Topology = OFFICE) -> AsyncIterator[Pa
 
 
 async def received(client: Client, queue: str, count: int) -> list[Any]:
-    """So many messages of a queue."""
+    """Receive so many messages from a queue."""
     found: list[Any] = []
     while len(found) < count:
         async with client.transaction(queue, limit=count - len(found), timeout_s=60) as messages:
@@ -133,7 +133,7 @@ async def test_what_goes_to_a_direct_name_arrives_and_is_confirmed_by_one_who_ma
 async def test_whoever_is_killed_nothing_is_lost_doubled_or_out_of_order_and_each_order_has_its_answer(
     tmp_path: Path,
 ) -> None:
-    """The numbers that are received are those at which the next node is killed: nothing here is timed."""
+    """The received numbers decide when the next node is killed: nothing here is timed."""
     dice = random.Random(19)
     count = KILLS * EACH
     orders: list[bytes] = []
@@ -199,7 +199,7 @@ async def test_whoever_is_killed_nothing_is_lost_doubled_or_out_of_order_and_eac
 
 
 class Names(trio.abc.HostnameResolver):
-    """What the operating system would make of a name; a test changes it."""
+    """The operating system's answers about names; a test changes them."""
 
     def __init__(self, **addresses: list[str]) -> None:
         self.addresses = {name.replace("_", "-"): found for name, found in addresses.items()}
@@ -222,21 +222,21 @@ class Names(trio.abc.HostnameResolver):
 
 @asynccontextmanager
 async def shop_in(folder: Path) -> AsyncIterator[Client]:
-    """`shop`, in this process."""
+    """Run `shop` in this process."""
     async with running(SHOP, "shop", folder), connect(SHOP, "shop", folder) as client:
         yield client
 
 
 @asynccontextmanager
 async def office_in(folder: Path, topology: Topology = OFFICE) -> AsyncIterator[Client]:
-    """`office`, in this process."""
+    """Run `office` in this process."""
     async with running(topology, "office", folder), connect(topology, "office", folder) as client:
         yield client
 
 
 @asynccontextmanager
 async def a_web_server(host: str) -> AsyncIterator[None]:
-    """Somebody at port 1801 who is no queue manager."""
+    """Run a server at port 1801 that is not a queue manager."""
 
     async def answer(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):
@@ -251,7 +251,7 @@ async def a_web_server(host: str) -> AsyncIterator[None]:
 
 
 async def why(client: Client, subject: str, word: str) -> str:
-    """The line of `mqproto explain` that has a word, as soon as there is one."""
+    """Return the line of `mqproto explain` that contains a word, as soon as there is one."""
     explainer = Explainer(SHOP, str)
     while True:
         for line in explainer.lines({"shop": await client.explain(subject)}):
@@ -354,7 +354,7 @@ async def test_names_that_nothing_can_be_sent_to_are_refused_by_name(
 
 
 async def typed(folder: Path, topology: Topology, *arguments: str) -> Done:
-    """A command about a node in this process; it goes on meanwhile."""
+    """Type a command about a node in this process, which runs meanwhile."""
     file = folder / f"{topology.name}.toml"
     await trio.Path(file).write_text(as_toml(topology))
     place = ("--topology", file, "--directory", folder / topology.name)
@@ -464,7 +464,7 @@ async def test_a_cloned_machine_is_refused_and_both_addresses_are_shown_and_one_
 
 
 async def told(client: Client, word: str) -> str:
-    """The line of `mqproto explain` that has a word and is about nobody's queue, as soon as there is one."""
+    """Return the line of `mqproto explain` that contains a word and is not about a queue, as soon as there is one."""
     explainer = Explainer(OFFICE, str)
     while True:
         for line in explainer.lines({"office": await client.explain("")}):

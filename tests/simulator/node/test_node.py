@@ -1,4 +1,4 @@
-"""Queue managers as processes: nothing acknowledged is lost, whatever is killed, and every error is one line."""
+"""Queue managers as processes: acknowledged data is never lost, whatever is killed, and every error is one line."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ STRANGER = Guid(b"a stranger's guid"[:16])
 
 
 def shake_hands(client: Guid = STRANGER) -> bytes:
-    """What opens a session in the name of a queue manager."""
+    """Return the packets that open a session in the name of a queue manager."""
     parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
     request = establish_connection(client=client, server=NULL_GUID, time_stamp_ms=0)
     return encode_packet(request) + encode_packet(parameters)
 
 
 def spoilt(dice: random.Random) -> bytes:
-    """A packet of any kind with a few bytes overwritten, its end cut off, or something put in."""
+    """Return a packet of any kind with a few bytes overwritten, its end cut off, or bytes inserted."""
     packet = bytearray(dice.choice(EVERY_PACKET))
     for _ in range(dice.randint(1, 4)):
         at = dice.randrange(len(packet))
@@ -72,7 +72,7 @@ def spoilt(dice: random.Random) -> bytes:
 
 @pytest.fixture
 def chain() -> Topology:
-    """sender, intermediate, destination, at ports that were free a moment ago."""
+    """The nodes sender, intermediate and destination, at ports that were free a moment ago."""
     return load("three-node").with_free_ports()
 
 
@@ -166,7 +166,7 @@ async def test_a_signal_to_stop_ends_a_node_with_status_0(
 async def test_who_calls_as_a_node_stops_does_not_keep_it(
     chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: bytes
 ) -> None:
-    """They are accepted after the last turn, in which the core has closed all sessions that it knew of."""
+    """They are accepted after the last turn, in which the core has closed all sessions that it knew."""
     callers: list[socket.socket] = []
     pump = RunningNode.pump
 
@@ -221,7 +221,7 @@ async def test_garbage_closes_its_connection_with_a_reason_and_nothing_else(
 async def test_a_thousand_hostile_packets_close_a_thousand_sessions_each_with_a_reason(
     chain: Topology, tmp_path: Path
 ) -> None:
-    """Each stranger shakes hands properly, then sends one packet that a seed has spoilt, whole or in pieces."""
+    """Each stranger completes the handshake, then sends one packet, damaged by its seed, whole or in pieces."""
     dice = random.Random(2026)
     hostile = [spoilt(dice) for _ in range(1_000)]
     log = Log()
@@ -266,7 +266,7 @@ async def test_a_refusal_reaches_the_peer_before_its_connection_is_closed(
 
 
 def times(lines: Iterable[dict[str, Any]]) -> int:
-    """How often what these lines tell of has happened: what repeats itself is counted."""
+    """Return how often the events in these lines happened; repeated events are counted."""
     return sum(line.get("repeated", 1) for line in lines)
 
 
@@ -354,7 +354,7 @@ async def test_a_commit_that_fails_ends_the_node_and_nothing_of_its_batch_is_sai
 async def test_of_a_batch_whose_commit_fails_a_neighbour_hears_nothing(
     chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The acknowledgment leaves in the batch that keeps the message: if it left first, it would be a lie."""
+    """The acknowledgment leaves in the batch that stores the message: if it left earlier, it would be a lie."""
     commit, node = Store.commit, chain.nodes["destination"]
 
     def fail(store: Store, writes: Writes) -> None:
@@ -449,7 +449,7 @@ async def test_the_files_of_a_node_are_its_owner_s_alone_even_if_it_then_does_no
 async def test_a_node_may_open_more_files_than_a_shell_lets_its_programs(
     chain: Topology, tmp_path: Path
 ) -> None:
-    """Each neighbour and each client takes one."""
+    """Each neighbour and each client takes one file."""
     few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     node = NodeProcess(chain, "sender", tmp_path)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))

@@ -1,4 +1,4 @@
-"""Pings with real sockets: who is asked, who is answered, and who is not."""
+"""Pings with real sockets: which nodes are asked, and which callers are answered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STRANGER = Guid(b"a stranger's guid"[:16])
 
 
 def a_chain(*asking: str, silent: Collection[str] = ()) -> Topology:
-    """sender, intermediate, destination at free ports; some ask first, some answer nobody."""
+    """Return sender, intermediate and destination at free ports; some nodes ask first, some do not answer."""
     topology = load("three-node").with_free_ports()
     nodes = {
         name: replace(
@@ -42,7 +42,7 @@ def a_request(cookie: int, *, manager: Guid = STRANGER) -> bytes:
 
 @pytest.fixture
 def stranger() -> Iterator[socket.socket]:
-    """A socket of somebody whom no topology has."""
+    """A socket of a stranger whom no topology declares."""
     with socket.socket(type=socket.SOCK_DGRAM) as stranger:
         stranger.bind(("127.0.0.1", 0))
         stranger.setblocking(False)
@@ -50,7 +50,7 @@ def stranger() -> Iterator[socket.socket]:
 
 
 async def hear(stranger: socket.socket) -> Ping:
-    """The next response."""
+    """Return the next response."""
     await trio.lowlevel.wait_readable(stranger)
     return ping_packet.decode(stranger.recv(100))
 
@@ -69,7 +69,7 @@ async def test_a_chain_delivers_whoever_of_it_asks_first(tmp_path: Path, asking:
 
 
 async def test_a_neighbour_that_answers_no_ping_is_not_called_until_it_does(tmp_path: Path) -> None:
-    """Nobody has the port at first, then somebody who is silent, then the neighbour itself."""
+    """At first nothing has the port, then a silent program, then the neighbour itself."""
     chain = a_chain("sender")
     address = chain.nodes["intermediate"].ping_address
     log = Log()
@@ -195,7 +195,7 @@ async def test_a_declared_ping_port_that_is_taken_or_reached_from_outside_is_ref
 
 
 async def test_a_node_whose_usual_ping_port_is_taken_says_so_and_starts(tmp_path: Path) -> None:
-    """Nobody has asked for it, so it stops nobody. One that asks others first does so without it."""
+    """Its user has not asked for that port, so it stops nothing. A node that asks others first then does not ask."""
     chain = a_chain("sender")
     sender = replace(chain.nodes["sender"], ping=None, host="127.0.77.1")
     chain = replace(chain, nodes={**chain.nodes, "sender": sender})

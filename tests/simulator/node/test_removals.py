@@ -1,4 +1,4 @@
-"""What had failed and leaves its queue is written down before the store forgets it, whoever takes it."""
+"""A failed message that leaves its queue is written to the log before the store forgets it, whoever takes it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 async def failed(desk: Client, body: bytes) -> MessageId:
-    """A message that a trigger would have put into the error queue; what it was called before."""
+    """Return a message that a trigger would have put into the error queue, and its earlier name."""
     await desk.send("orders", body, transactional=True)
     async with desk.transaction("orders") as taken:
         note = FailureNote(failure="business error", message=str(taken[0].id), queue=r"desk\orders")

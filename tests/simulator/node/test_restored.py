@@ -1,4 +1,4 @@
-"""Stores of real nodes that are moved away, put back, copied, or only killed: what is accepted afterwards arrives."""
+"""Stores of real nodes that are moved away, restored, copied, or only killed: messages accepted afterwards arrive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def notes(first: int, count: int) -> list[Draft]:
 
 
 async def taken(client: Client, count: int, queue: str = "notes") -> list[int]:
-    """Bodies of that many messages, in the order in which they come."""
+    """Return the bodies of so many messages, in the order in which they come."""
     bodies: list[int] = []
     while len(bodies) < count:
         found = await client.receive(queue, limit=500, timeout_s=20)
@@ -56,7 +56,7 @@ async def taken(client: Client, count: int, queue: str = "notes") -> list[int]:
 
 
 def said(node: NodeProcess, event: str) -> list[dict[str, Any]]:
-    """What its log has of an event, oldest first."""
+    """Return the entries about an event in its log, oldest first."""
     log = (node.directory / f"{node.name}.log").read_text().splitlines()
     lines = [json.loads(line) for line in log if line.startswith("{")]
     return [line for line in lines if line["event"] == event]
@@ -75,7 +75,7 @@ def files_of(node: NodeProcess) -> list[Path]:
 
 
 def back_up(node: NodeProcess) -> Path:
-    """A copy of the store of a node that does not run."""
+    """Copy the store of a node that does not run."""
     (folder := node.directory / "backup").mkdir()
     for each in files_of(node):
         shutil.copy(each, folder)
@@ -112,7 +112,7 @@ async def test_what_is_accepted_after_a_store_was_moved_away_arrives(pair: Topol
 async def test_what_is_accepted_after_a_copy_was_put_back_arrives_and_what_it_has_is_in_doubt(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """At first, all that the copy has is on its way still, and 300 more are delivered after it was made."""
+    """Everything in the copy is still on its way at first, and 300 more messages are delivered after it was made."""
     async with processes(pair, tmp_path) as nodes:
         sender, destination = nodes["sender"], nodes["destination"]
         await kill(destination)
@@ -159,7 +159,7 @@ async def test_what_is_accepted_after_a_copy_was_put_back_arrives_and_what_it_ha
 async def test_a_client_hears_that_it_is_in_doubt_what_it_asked_of_a_life_that_is_lost(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """It was killed before it heard the answer, and asks a store that was put back, which does not know it."""
+    """It was killed before it heard the answer, and asks a restored store, which does not know about it."""
     journal, stores = tmp_path / "client.journal", tmp_path / "stores"
     stores.mkdir()
     (file := tmp_path / "topology.toml").write_text(as_toml(pair))
@@ -301,7 +301,7 @@ for delay_s in map(float, sys.argv[2:]):
 
 
 async def live(topology: Topology, folder: Path) -> int:
-    """A node, and a client of it that sends all the time and notes the identifiers."""
+    """Run a node, and a client that sends all the time and notes the identifiers."""
     from mqproto.simulator.node.node import run_node
 
     with (folder / "node.log").open("a") as log, (folder / "sent").open("ab", buffering=0) as sent:
@@ -320,7 +320,10 @@ async def live(topology: Topology, folder: Path) -> int:
 
 
 def delays(count: int) -> Iterable[float]:
-    """Many within the start, some much later; each tenth, of 0, when it has sent something, however long that takes."""
+    """Draw delays: many within the start, some much later.
+
+    Each tenth is 0: kill once something was sent, however long that takes.
+    """
     dice = random.Random(os.urandom(8))
     return [dice.choice((0.05, 0.4, 1.2)) * dice.random() if each % 10 else 0 for each in range(count)]
 

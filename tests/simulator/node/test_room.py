@@ -1,4 +1,4 @@
-"""A quota that the disk has no room for is said at the start, and when it comes to that."""
+"""A quota that the disk has no room for is reported at the start, and when the room runs out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.examples import a_user_message
 from tests.simulator.running import DESTINATION, Log, running, until, until_sent
 
 TAIL_BYTES = 100
-"""What of a large packet comes last, at the same moment as those of others."""
+"""The last part of a large packet, which comes at the same moment as those of others."""
 
 
 def test_it_is_said_at_the_start_and_once_until_it_changes() -> None:
@@ -159,7 +159,7 @@ def test_a_share_of_the_reserve_has_room_for_the_largest_batch_of_neighbours() -
 async def test_large_packets_that_end_at_the_same_moment_are_not_told_that_the_disk_is_full(
     tmp_path: Path,
 ) -> None:
-    """It has gigabytes: each batch is to have no more of them than a store without room could take."""
+    """It has gigabytes; but no batch should have more of them than a store without room could take."""
     log, topology = Log(), load("fan-in").with_free_ports()
     node = topology.nodes["destination"]
     tails: list[tuple[socket.socket, bytes]] = []

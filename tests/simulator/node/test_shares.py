@@ -1,4 +1,4 @@
-"""Strangers get a share of a node's time together, and each of their hosts as much of it as any other."""
+"""Strangers together get a share of a node's time, and all their hosts get equal parts of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqproto.simulator.node.shares import ACCOUNTS, DEBT_LIMIT_S, Shares
 
 
 async def served(shares: Shares, host: str, cost_s: float, rounds: list[str]) -> None:
-    """One connection that always has something to be read."""
+    """Return the share of a connection that always has something to be read."""
     while True:
         await shares.turn(host)
         rounds.append(host)
@@ -76,7 +76,7 @@ async def test_the_connections_of_a_host_are_served_as_they_come_and_none_twice_
     dice = random.Random(seed)
     shares, began, count = Shares(25), trio.current_time(), dice.randint(2, 12)
     turns: list[tuple[float, float, int]] = []
-    """When a connection came, when it was read, and which it was."""
+    """For each read, when the connection came, when it was read, and which connection it was."""
     cost_s = 0.0
 
     async def connection(number: int, least_s: float) -> None:

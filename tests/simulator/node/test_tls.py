@@ -1,4 +1,4 @@
-"""TLS between nodes: who is let in, who is not and is told why, and that what crosses is what would cross without."""
+"""TLS between nodes: who is admitted, who is refused and told why, and that the packets are the same as without TLS."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Caller: TypeAlias = Callable[[Topology, Path], tuple[Topology, ssl.SSLContext]]
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Topology:
-    """sender and destination with TLS between them, at ports that were free a moment ago."""
+    """The nodes sender and destination with TLS between them, at ports that were free a moment ago."""
     return over_tls(load("pair"), tmp_path).with_free_ports()
 
 
@@ -74,7 +74,7 @@ def tls_of(topology: Topology, name: str) -> Tls:
 
 
 def with_files(topology: Topology, name: str, certificate: Path, key: Path) -> Topology:
-    """The same, the node's certificate and key in other files."""
+    """Return the same topology with the node's certificate and key in other files."""
     node = replace(
         topology.nodes[name], tls=replace(tls_of(topology, name), certificate=certificate, key=key)
     )
@@ -88,7 +88,7 @@ def showing(
     protocol: int = ssl.PROTOCOL_TLS_CLIENT,
     version: ssl.TLSVersion | None = None,
 ) -> ssl.SSLContext:
-    """A peer of the tests' own, which takes what AUTHORITY has signed, and shows a certificate if it has one."""
+    """Return a TLS client for tests that accepts what AUTHORITY has signed, and shows a certificate if it has one."""
     context = ssl.SSLContext(protocol)
     context.check_hostname = False
     AUTHORITY.configure_trust(context)
@@ -101,7 +101,7 @@ def showing(
 
 @asynccontextmanager
 async def shaken(topology: Topology, context: ssl.SSLContext) -> AsyncIterator[STREAM]:
-    """A connection to the TLS port of `destination`, as far as the peer's end of the handshake."""
+    """Connect to the TLS port of `destination`, up to the peer's end of the handshake."""
     async with await trio.open_tcp_stream(*tls_of(topology, "destination").address) as below:
         stream = STREAM(below, context)
         await stream.do_handshake()
@@ -109,7 +109,7 @@ async def shaken(topology: Topology, context: ssl.SSLContext) -> AsyncIterator[S
 
 
 async def asked(stream: trio.abc.Stream, client: Guid, server: Guid) -> EstablishConnection | None:
-    """What is answered to a request for a session; None if nothing."""
+    """Return the answer to a request for a session; None if there is none."""
     await stream.send_all(encode_packet(establish_connection(client=client, server=server, time_stamp_ms=0)))
     buffer = PacketBuffer()
     while chunk := await stream.receive_some():
@@ -135,7 +135,7 @@ async def test_a_pinned_neighbour_is_let_in(pair: Topology, tmp_path: Path, vers
 
 
 def an_authority_and_what_it_signed(folder: Path) -> tuple[tuple[Path, Path], tuple[Path, Path]]:
-    """The files of both; with the second one comes the chain that leads to the first."""
+    """Write the files of both; the second includes the chain that leads to the first."""
     authority = trustme.CA()
     own = folder / "authority.pem", folder / "authority.key"
     own[1].touch(0o600)
@@ -236,7 +236,7 @@ async def test_a_pinned_neighbour_that_presents_the_guid_of_another_is_refused_a
 async def test_a_neighbour_that_shows_another_certificate_is_not_spoken_to(
     signed_by: str, pair: Topology, tmp_path: Path
 ) -> None:
-    """A server that somebody has put in its place."""
+    """Somebody has put another server in its place."""
     impostor = issue(tmp_path, "impostor")
     if signed_by == "the pinned one":
         pinned, impostor = an_authority_and_what_it_signed(tmp_path)
@@ -265,7 +265,7 @@ async def test_a_neighbour_that_shows_another_certificate_is_not_spoken_to(
 async def test_a_neighbour_that_does_not_take_our_certificate_is_named_with_what_it_says(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """It has another one of ours, from before we renewed it."""
+    """It knows another certificate of ours, from before a renewal."""
     log = Log()
     outdated = with_files(pair, "sender", *issue(tmp_path, "outdated"))
     async with running(outdated, "destination", tmp_path), running(pair, "sender", tmp_path, log):
@@ -288,7 +288,7 @@ async def test_certificates_that_have_signed_themselves_serve_as_well(pair: Topo
 
 
 async def delivered(topology: Topology, frm: str, queue: str, directory: Path) -> bytes:
-    """Send a message, and receive it where it goes to."""
+    """Send a message, and receive it at its destination."""
     to, name = queue.split("\\")[0], queue.split("\\")[-1]
     async with connect(topology, frm, directory) as client:
         await client.send(queue, b"a message", transactional=True)
@@ -425,7 +425,7 @@ class Door:
         self.refusals += [(note.facts["peer"], note.facts["reason"]) for note in notes]
 
     async def called(self) -> Guid | None:
-        """Whom a call of `sender` is taken for; the connection is closed, and its place is not free yet."""
+        """Call as `sender`, and return who the caller is taken for; then close, with the place not free yet."""
         ours, theirs = socket.socketpair()
         caller = Handshakes(self._of("sender"), self._note)
         taken_for: list[Guid] = []
@@ -504,7 +504,7 @@ async def test_a_neighbour_may_call_again_when_its_connection_is_over(
 
 
 class Heard:
-    """A tap that keeps what it is told."""
+    """A tap that keeps everything that it is told."""
 
     def __init__(self) -> None:
         self.outward = self.inward = b""
@@ -528,7 +528,7 @@ class Heard:
 async def both_ends(
     topology: Topology, here: socket.socket, there: socket.socket, tap: Any = None
 ) -> AsyncIterator[tuple[Connection, Connection]]:
-    """Connections over TLS of sender and destination; the first has the tap."""
+    """Connect sender and destination over TLS; the first connection has the tap."""
     sender, destination = (certificates_of(topology, node) for node in topology.nodes.values())
     assert sender is not None
     assert destination is not None
@@ -549,7 +549,7 @@ async def both_ends(
 
 
 async def all_of(connection: Connection) -> bytes:
-    """What comes up to the end."""
+    """Return everything that comes, to the end."""
     received = b""
     while True:
         await connection.readable()
@@ -561,7 +561,7 @@ async def all_of(connection: Connection) -> bytes:
 
 
 async def read_from(connection: Connection, size: int) -> bytes:
-    """As many bytes as are to come."""
+    """Return so many bytes, as they come."""
     received = b""
     while len(received) < size:
         await connection.readable()
@@ -589,7 +589,7 @@ async def test_all_arrives_in_order_both_ways_however_slowly_it_is_read(pair: To
 async def test_where_there_is_no_room_for_a_record_nothing_is_read_and_nothing_has_ended(
     pair: Topology,
 ) -> None:
-    """A node reads no more in one turn than it may, and that may be little."""
+    """A node reads at most so much in one turn, and that may be little."""
     heard = Heard()
     async with both_ends(pair, *socket.socketpair(), heard) as (ours, theirs):
         theirs.send(b"something")
@@ -600,7 +600,7 @@ async def test_where_there_is_no_room_for_a_record_nothing_is_read_and_nothing_h
 
 
 async def test_nobody_is_told_that_there_is_something_to_read_where_nothing_is(pair: Topology) -> None:
-    """A node that is, is busy with each silent neighbour."""
+    """A node that is told so would be busy with each silent neighbour."""
     async with both_ends(pair, *socket.socketpair()) as (ours, theirs):
         assert ours.read() is None
         async with trio.open_nursery() as nursery:
@@ -645,7 +645,7 @@ async def test_what_comes_with_the_end_of_the_handshake_is_read_though_the_syste
 
 
 async def test_an_end_is_told_though_the_peer_waits_for_ours_before_it_closes(pair: Topology) -> None:
-    """As stunnel does: it says close_notify, and keeps the TCP connection."""
+    """stunnel does this: it sends close_notify, and keeps the TCP connection."""
     here, there = socket.socketpair()
     destination = certificates_of(pair, pair.nodes["destination"])
     assert destination is not None
@@ -778,7 +778,7 @@ async def test_a_capture_has_the_messages_that_cross_inside_at_both_ends(
 
 @asynccontextmanager
 async def stunnel(folder: Path, configuration: str) -> AsyncIterator[None]:
-    """stunnel as it runs in the field; it listens at all its services when this begins."""
+    """Run stunnel as it is used in the field; it listens at all its services when the block begins."""
     file = folder / "stunnel.conf"
     file.write_text(f"foreground = yes\npid =\nsyslog = no\ndebug = info\n{configuration}", "utf-8")
     process = await trio.lowlevel.open_process(
@@ -812,7 +812,7 @@ async def stunnel(folder: Path, configuration: str) -> AsyncIterator[None]:
 async def test_a_queue_manager_without_tls_is_a_neighbour_through_stunnel_both_ways(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """stunnel has the certificate of `sender`, calls `destination` for it, and is called in its place."""
+    """stunnel has the certificate of `sender`, calls `destination` for it, and is called instead of it."""
     sender, destination = tls_of(pair, "sender"), tls_of(pair, "destination")
     outward = reserved_address()
     common = f"cert = {sender.certificate}\nkey = {sender.key}\nCAfile = {destination.certificate}\nverifyPeer = yes\n"
@@ -876,7 +876,7 @@ async def test_a_link_over_tls_is_cut_and_stalled_like_any_other(tmp_path: Path)
 async def test_the_plain_port_gives_a_neighbour_with_tls_nothing_and_what_is_said_in_its_name_harms_nothing(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """Somebody at the neighbour's own address presents its GUID, takes a session, and sends in its name."""
+    """A program at the neighbour's own address presents its GUID, takes a session, and sends in its name."""
     log = Log()
     sender, destination = pair.nodes.values()
     forged = a_user_message(

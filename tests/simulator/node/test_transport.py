@@ -43,7 +43,7 @@ async def test_a_host_with_several_addresses_is_called_at_the_first_that_answers
 async def test_an_address_that_does_not_answer_takes_its_share_of_the_time_and_no_more(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Its queue of callers is full, so that those who call it hear nothing."""
+    """Its queue of callers is full, so callers get no answer."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_server(("127.0.0.2", listener.getsockname()[1]), backlog=0) as silent,
@@ -91,7 +91,7 @@ class Troubled(socket.socket):
 async def test_who_calls_in_a_moment_of_trouble_is_accepted_after_it(
     trouble: int, pause_s: float, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Where there is no descriptor to spare, the node is not kept busy until there is."""
+    """If there is no free descriptor, the node is not kept busy until there is one."""
     with Troubled(trouble, trouble) as listener, socket.create_connection(listener.getsockname()) as caller:
         accepted, host = await accept(listener)
         with accepted:
@@ -100,7 +100,7 @@ async def test_who_calls_in_a_moment_of_trouble_is_accepted_after_it(
 
 
 async def test_nobody_is_accepted_for_one_who_was_cancelled_when_somebody_had_called() -> None:
-    """The two come in one turn of the loop, in either order, so that it takes some tries to see each."""
+    """The two events come in one turn of the loop, in either order, so it takes some tries to see both orders."""
     for _ in range(30):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setblocking(False)
@@ -131,7 +131,7 @@ async def test_a_listener_that_cannot_be_used_any_more_says_so() -> None:
 async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The core is told nothing of it: this one would have no `opened`."""
+    """The core is told nothing about it, because for this connection it would have no `opened`."""
     core: Any = SimpleNamespace()
     transports = Transports(core, TurnFeed(), Clock(), "127.0.0.1", Settings(), read_buffer())
     connected: list[socket.socket] = []
@@ -152,7 +152,7 @@ async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
 
 
 class Listening:
-    """In place of the core: it has what neighbours bring."""
+    """Replaces the core: it keeps what neighbours send."""
 
     def __init__(self) -> None:
         self.came: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The beat of a node: a feeder waits for the batch, and what one batch takes in has a limit."""
+"""The beat of a node: a feeder waits for its batch, and one batch takes a limited amount."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ async def test_what_happens_while_a_batch_is_carried_out_is_the_next_ones() -> N
 async def test_what_is_fed_costs_what_its_own_batch_cost_whatever_the_next_one_costs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The loop may go on before a feeder runs again. Then a batch of nothing, with a slow flush, made a byte dear."""
+    """The loop may go on before a feeder runs again.
+
+    Then an empty batch with a slow flush made a byte seem expensive.
+    """
     now_s = 0.0
     monkeypatch.setattr(turns_module, "perf_counter", lambda: now_s)
     turns = TurnFeed()

@@ -1,6 +1,6 @@
-"""A newcomer's way to a message from machine to machine, as docs/how-to/two-machines.md has it.  [MS-MQQB] 2.1
+"""A newcomer's way to a message from machine to machine, as in docs/how-to/two-machines.md.  [MS-MQQB] 2.1
 
-Both machines are network namespaces. Root may have these, and on most systems everybody may.
+Both machines are network namespaces. Root may make these, and on most systems every user may.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.conftest import FORBIDDEN
 
 WAYS: Final = (["unshare", "-mn"], ["unshare", "-rmn"])
 PATH: Final = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-"""Debian keeps the programs of administrators off the PATH of others."""
+"""Debian keeps administrators' programs off the PATH of other users."""
 NEEDED: Final = {"ip": "iproute2", "nft": "nftables"}
 
 
 def way_in() -> list[str]:
-    """The first way in which this machine lets us have a network of our own with a firewall."""
+    """Return the first way in which this machine lets us have a separate network with a firewall."""
     for program, package in NEEDED.items():
         if shutil.which(program, path=PATH) is None:
             pytest.skip(f"{program} is not installed: apt-get install {package}")

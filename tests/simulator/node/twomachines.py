@@ -1,9 +1,9 @@
-"""Two machines on one: what docs/how-to/two-machines.md has people type at each, in namespaces with a wire between.
+"""Two machines on one: the commands of docs/how-to/two-machines.md for each, in namespaces with a wire between them.
 
-    python -m tests.simulator.node.twomachines FOLDER
+python -m tests.simulator.node.twomachines FOLDER
 
-Each has a firewall that lets nobody in and nothing out but what its own commands open. This runs in namespaces of its
-own, in which it may do everything (test_twomachines.py). FOLDER has their homes then.
+Each has a firewall that blocks all traffic in both directions, except what its own commands open. This runs in
+namespaces in which it may do everything (test_twomachines.py). FOLDER then has their home folders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.test_readme import blocks, commands, how_to, shows
 
 ADDRESSES: Final = {"shop": "10.9.0.1", "office": "10.9.0.2"}
 CALLS_OUT: Final = ("shop", "nft add rule inet filter output tcp dport 1801 accept")
-"""docs/how-to/ports.md has this in words: where a firewall limits outgoing connections as well."""
+"""docs/how-to/ports.md describes this in words: a firewall that also limits outgoing connections."""
 FIREWALL: Final = """
 table inet filter {
     chain input { type filter hook input priority 0; policy drop; iif lo accept; ct state established accept; }
@@ -28,15 +28,15 @@ table inet filter {
 """
 END: Final = "that was all: "
 READY: Final = "ready "
-"""A node that was started behind other commands says so in the end."""
+"""A node that was started in the background prints this at last."""
 PASSES: Final = "mqproto explain "
-"""What it says of a connection is so for seconds, and soon again; on a busy machine the first look comes too late."""
+"""Reports about a connection hold for seconds, and soon hold again; on a busy machine the first look comes too late."""
 LOOKS: Final = 40
 IDENTIFIER: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}|(?<=\\)[0-9]{1,10}\b")
 
 
 class Machine:
-    """A shell at a machine; it keeps what was typed before."""
+    """A shell at a machine; it remembers what was typed before."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class Machine:
         )
 
     def connect(self) -> None:
-        """It gets its end of the wire, an address, and its firewall."""
+        """Give it its end of the wire, an address, and its firewall."""
         self.type("true")  # From here on it is in a namespace of its own.
         run("ip", "link", "set", f"to-{self.name}", "netns", str(self._shell.pid))
         self.type("ip link set lo up")
@@ -63,7 +63,7 @@ class Machine:
         self.type(f"nft -f - <<'EOF'\n{FIREWALL}\nEOF")
 
     def type(self, command: str) -> str:
-        """What a command prints; of one that goes on behind others, until it is ready.
+        """Return the output of a command; of one in the background, until it is ready.
 
         Raises:
             SystemExit: it failed.
@@ -83,22 +83,22 @@ class Machine:
         return printed
 
     def switch_off(self) -> None:
-        """Its node stops, and then the shell."""
+        """Stop its node, and then the shell."""
         self._shell.communicate("kill $(jobs -p)\nwait\n")
 
 
 def run(*command: str) -> None:
-    """Run something that has to succeed."""
+    """Run a command that has to succeed."""
     subprocess.run(command, check=True)
 
 
 def walk(machines: dict[str, Machine]) -> None:
-    """Type what the README has, and see that each command prints what the README shows.
+    """Type the commands of the README, and check that each prints what the README shows.
 
-    Identifiers are others each time: what is shown as one has to be one, and the same everywhere.
+    Identifiers differ each time: where one is shown there has to be one, and the same everywhere.
 
     Raises:
-        SystemExit: one does not.
+        SystemExit: a command prints something else.
     """
     text = how_to("two-machines")
     lines = text.splitlines()
@@ -123,7 +123,7 @@ def walk(machines: dict[str, Machine]) -> None:
 
 
 def main(folder: Path) -> None:
-    """Walk through it, in a namespace that has no network yet."""
+    """Follow the page, in a namespace that has no network yet."""
     (folder / "hosts").write_text(
         "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items())
     )

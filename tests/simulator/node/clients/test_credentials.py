@@ -1,4 +1,4 @@
-"""Whom the kernel names at the other end."""
+"""The user that the kernel names at the other end of a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who changed what: a line for each order, and for what is sent and taken the first and the sum."""
+"""Who changed what: a line for each order; for messages sent and taken, a line for the first and for the sum."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_an_order_that_was_refused_or_repeated_is_no_deed(topology: Topolo
 
 
 async def test_nothing_happens_before_its_line_is_written(topology: Topology, tmp_path: Path) -> None:
-    """Steps of messages are written once they are on disk, so whoever deleted them must be named before."""
+    """Steps of messages are written once they are on disk, so the user who deleted them must be named before."""
     log = Log()
     async with running(topology, "shop", tmp_path, log), connect(topology, "shop", tmp_path) as client:
         await client.send("orders", b"one", transactional=True)

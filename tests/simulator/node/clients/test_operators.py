@@ -1,4 +1,4 @@
-"""What operators do to the queues of running nodes, through their clients."""
+"""Operators' changes to the queues of running nodes, through their clients."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def alone(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def two(topology: Topology, tmp_path: Path) -> AsyncIterator[tuple[Client, Client]]:
-    """Clients of both."""
+    """A client of each node."""
     async with (
         running_with_client(topology, "a", tmp_path) as a,
         running_with_client(topology, "b", tmp_path) as b,
@@ -72,7 +72,7 @@ async def two(topology: Topology, tmp_path: Path) -> AsyncIterator[tuple[Client,
 
 
 async def found(client: Client, queue: str, count: int = 1) -> LocalStatus:
-    """A queue of the node, as soon as it has `count` messages."""
+    """Return a queue of the node as soon as it has `count` messages."""
     while True:
         [status] = [local for local in (await client.queues()).local if local.name == queue]
         if status.waiting == count:
@@ -169,7 +169,7 @@ async def test_a_purge_empties_the_queue_that_is_meant_and_no_other(alone: Clien
 async def test_what_was_said_to_be_purged_does_not_come_back_after_a_kill(
     queue: str, topology: Topology, tmp_path: Path
 ) -> None:
-    """There is more on disk than is read at a time."""
+    """More messages are on disk than are read at a time."""
     node = NodeProcess(topology, "a", tmp_path)
     for is_first in (True, False):
         await node.start()
@@ -191,7 +191,7 @@ async def test_what_was_said_to_be_purged_does_not_come_back_after_a_kill(
 async def test_who_asks_again_when_a_kill_interrupted_a_purge_is_told_what_was_to_go_and_purges_nothing_more(
     queue: str, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client asks again by itself, under the same identifier, as soon as the node is there."""
+    """The client repeats the request by itself, with the same identifier, as soon as the node is there."""
     commit, slices = Store.commit, 0
 
     def dies_in_the_middle(store: Store, writes: Writes) -> None:
@@ -549,7 +549,7 @@ async def test_an_acknowledgment_queue_is_explained_by_its_own_name(
 async def test_a_message_that_cannot_be_read_is_named_and_no_question_about_it_ends_the_node(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """One byte of its head was spoilt while it waited, by something that its store could not see."""
+    """One byte of its head was damaged while it waited, in a way that its store could not see."""
     async with running_with_client(topology, "a", tmp_path) as client:
         identifier = await client.send(NOTES, b"spoilt", recoverable=True)
     with Store(store_path(tmp_path, "a"), identifier.manager) as store:

@@ -1,4 +1,4 @@
-"""What a node keeps of those who invoke numbered operations: through restarts, and not for ever."""
+"""A node's memory of clients that invoke numbered operations: it survives restarts, but does not last for ever."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATES = cycle([0, 4 * 10**9, START_S])
 
 
 class Machine:
-    """A node's core and disk, with nothing but the performers on it."""
+    """A node's core and disk, with only the performers on it."""
 
     def __init__(self) -> None:
         self.disk = Disk()
@@ -36,7 +36,7 @@ class Machine:
         self.restart()
 
     def restart(self) -> None:
-        """The process begins, or begins again."""
+        """Start the process, for the first time or again."""
         now = Moment(uptime_ms=0, utc_s=self.now_s)
         state = self.disk.load()
         self.connected = set[bytes]()
@@ -47,11 +47,14 @@ class Machine:
 
     @property
     def now(self) -> Moment:
-        """The uptime begins with the process; the date is of no interest, so it jumps with every look."""
+        """Return the current moment.
+
+        Uptime begins with the process; the date does not matter, so it jumps with every call.
+        """
         return Moment(uptime_ms=(self.now_s - self.started_s) * 1_000, utc_s=next(DATES))
 
     def connect(self, invoker: bytes = ONE, *, lasting: bool = False, following: int | None = None) -> bool:
-        """Introduce an invoker as it does by itself, with what it was told the last time; whether it is remembered."""
+        """Introduce an invoker as it does by itself, with its latest knowledge; return whether it is remembered."""
         birth, remembered = self.performers.connected(
             invoker, self.now, lasting=lasting, birth=self.births.get(invoker, b""), following=following
         )
@@ -61,12 +64,12 @@ class Machine:
         return remembered
 
     def hang_up(self, invoker: bytes = ONE) -> None:
-        """Its connection ends."""
+        """End its connection."""
         self.performers.gone(invoker, self.now)
         self.connected.discard(invoker)
 
     def stop(self) -> None:
-        """Write what waits."""
+        """Write pending data."""
         self.core.stop()
         self.commit()
 
@@ -76,7 +79,7 @@ class Machine:
             self.disk.commit(writes)
 
     def invoke(self, identifier: int, *, invoker: bytes = ONE, lasting: bool = False) -> bytes | None:
-        """Invoke an operation, after an introduction if there was none; what came of it."""
+        """Invoke an operation, after an introduction if there was none; return the result."""
         if invoker not in self.connected:
             self.connect(invoker, lasting=lasting)
         return self.performers.invoke(invoker, identifier % 256, self.now)
@@ -84,7 +87,7 @@ class Machine:
     def perform(
         self, identifier: int, *, writes: bool = True, invoker: bytes = ONE, lasting: bool = False
     ) -> bytes:
-        """Invoke an operation, and perform it if it is new: its outcome says by which call."""
+        """Invoke an operation, and perform it if it is new; its outcome says which call that was."""
         known = self.invoke(identifier, invoker=invoker, lasting=lasting)
         if known is None:
             known = b"at %d" % identifier
@@ -141,7 +144,7 @@ def test_what_wrote_nothing_is_remembered_in_memory_alone() -> None:
 
 
 def test_what_is_on_disk_goes_before_its_identifier_comes_round() -> None:
-    """Two rounds of express messages after recoverable ones, then a crash: no old outcome is taken for a new one."""
+    """Two rounds of express messages follow recoverable ones, then a crash: no old outcome is taken for a new one."""
     machine = Machine()
     for identifier in range(30):
         machine.perform(identifier)
@@ -153,7 +156,7 @@ def test_what_is_on_disk_goes_before_its_identifier_comes_round() -> None:
 
 
 def test_who_has_gone_on_far_in_lives_that_left_nothing_is_not_told_an_old_outcome() -> None:
-    """Express messages of lives of the node that died: nothing is left of their identifiers, and 256 is 0 again."""
+    """Nothing is left of the identifiers of express messages from earlier lives of the node, and 256 is 0 again."""
     machine = Machine()
     for number in (0, 256, 390):
         machine.restart()
@@ -199,7 +202,7 @@ def test_one_that_was_forgotten_is_told_so_and_is_born_again(crashes: bool) -> N
 
 @pytest.mark.parametrize("later_s", [0, 9])
 def test_one_that_came_before_another_that_was_forgotten_is_not_forgotten_with_it(later_s: int) -> None:
-    """It has done nothing that was kept; what it asked for when the node crashed, it may ask for again."""
+    """It has done nothing that was kept; after a crash of the node it may ask again for what it had asked for."""
     machine = Machine()
     machine.connect(ONE)
     machine.now_s += later_s
@@ -225,7 +228,7 @@ def test_with_another_store_nobody_is_remembered() -> None:
 
 
 def test_one_that_a_store_of_layout_4_knows_goes_on_and_one_that_it_does_not_know_is_told_so() -> None:
-    """That version gave no births, and wrote the date."""
+    """That version had no births, and wrote the date."""
     machine = Machine()
     machine.perform(5, lasting=True)
     machine.disk.counters.clear()
@@ -244,7 +247,7 @@ def test_one_that_a_store_of_layout_4_knows_goes_on_and_one_that_it_does_not_kno
 
 
 def test_a_node_that_was_away_for_long_waits_for_its_invokers_as_long_as_ever() -> None:
-    """Some client is there first; the patience of another may be longer than the node was away."""
+    """Some client comes first; another may be patient for longer than the node was away."""
     machine = Machine()
     assert machine.perform(5) == b"at 5"
     assert machine.perform(5, invoker=OTHER, lasting=True) == b"at 5"
@@ -311,7 +314,7 @@ def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
 def test_one_that_shows_its_name_alone_is_remembered_if_it_goes_on(
     says: bool, crashes: bool, count: int, first: int, outcome: bytes | None, is_remembered: bool
 ) -> None:
-    """By the document alone: it has a name and identifiers, and says perhaps which is its next."""
+    """By the document alone: it has a name and identifiers, and perhaps states its next one."""
     machine = Machine()
     for number in range(count):
         machine.perform(number)
@@ -328,7 +331,7 @@ def test_one_that_shows_its_name_alone_is_remembered_if_it_goes_on(
 
 
 def test_what_is_not_remembered_any_more_is_gone_from_the_disk_before_an_operation_is_performed() -> None:
-    """Else the node would know it again after a crash, and answer with it."""
+    """Otherwise the node would recognize it after a crash, and answer with its outcome."""
     machine = Machine()
     machine.perform(5)
     machine.hang_up()
@@ -359,7 +362,10 @@ def test_one_that_shows_its_name_alone_and_was_forgotten_is_told_so() -> None:
 def test_a_new_operation_is_never_answered_with_an_old_outcome(
     says: bool, earlier: int, steps: list[str]
 ) -> None:
-    """Of one that shows no birth, and begins with 0 when it has lost count. Nor is what is on disk done again."""
+    """The invoker shows no birth, and begins with 0 when it has lost count.
+
+    An operation on disk is not done again, either.
+    """
     machine, count, asked, serial = Machine(), 0, None, 0
     done = Counter[int]()
     for step in ["written"] * earlier + steps:
@@ -394,7 +400,7 @@ def test_a_new_operation_is_never_answered_with_an_old_outcome(
 @pytest.mark.long
 @dataclass
 class Life:
-    """An invoker as the property below keeps it: one operation may be without an outcome."""
+    """An invoker as the property below sees it: one operation may be without an outcome."""
 
     name: bytes
     lasting: bool
@@ -408,7 +414,7 @@ class Life:
 @given(st.integers(0, 2**32 - 1))
 @settings(deadline=None)
 def test_nothing_is_performed_twice_and_only_who_was_away_for_long_is_in_doubt(seed: int) -> None:
-    """Operations that write or do not, answers that nobody hears, crashes that lose what waits, years that pass."""
+    """Operations that write or do not, answers that nobody hears, crashes that lose pending data, years that pass."""
     dice = random.Random(seed)
     machine = Machine()
     lives = [Life(bytes([number]) * 16, lasting=number % 2 == 0) for number in range(6)]

@@ -1,4 +1,4 @@
-"""Those who may look: which door they come through, what they see, and that they change nothing."""
+"""Readers: the socket that they use, what they see, and that they change nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user is only to 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that other users can enter, as pytest's own they cannot; its name is short enough for a socket."""
+    """A folder that other users can enter, unlike pytest's; its name is short enough for a socket."""
     path = Path(tempfile.mkdtemp(prefix="mq-"))
     path.chmod(0o755)
     yield path
@@ -44,7 +44,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def topology(tmp_path: Path, folder: Path) -> Topology:
-    """A node alone that our own group may look at."""
+    """A single node that our own group may look at."""
     found, _ = node_alone("shop", tmp_path)
     return with_readers(found.with_free_ports(), OURS, folder / "look")
 
@@ -74,7 +74,7 @@ WISHES: Final[dict[Operation, Any]] = {
     Operation.MAKE: control.QueueWish("more"),
     Operation.CHANGE: control.QueueWish("orders", quota_kb=1),
 }
-"""Each request that is no look."""
+"""Every request that is not a look."""
 
 
 async def test_whatever_a_reader_asks_for_nothing_changes(
@@ -153,7 +153,7 @@ async def test_many_questions_of_a_reader_are_all_answered(
 async def test_a_reader_that_does_not_read_is_not_listened_to(
     topology: Topology, tmp_path: Path, folder: Path
 ) -> None:
-    """Else a few bytes for each question would fill the node's memory with answers."""
+    """Otherwise a few bytes for each question would fill the node's memory with answers."""
     log = Log()
     async with running(topology, "shop", tmp_path, log), connect(topology, "shop", tmp_path) as client:
         await client.make("large")
@@ -179,7 +179,7 @@ async def test_a_reader_that_does_not_read_is_not_listened_to(
 
 @contextmanager
 def being(uid: int, gid: int, *groups: int) -> Iterator[None]:
-    """Another user to the kernel, as long as nothing is awaited."""
+    """Be another user for the kernel, as long as nothing is awaited."""
     before = os.getgroups(), os.getegid()
     os.setgroups(groups)
     os.setegid(gid)

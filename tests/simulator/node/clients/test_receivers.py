@@ -1,4 +1,4 @@
-"""Who receives from a queue: what the kernel says of them, since when, and what they have not settled."""
+"""The receivers of a queue: who they are by the kernel, since when they receive, and what they have not settled."""
 
 from __future__ import annotations
 

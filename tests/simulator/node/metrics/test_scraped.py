@@ -1,4 +1,4 @@
-"""What Prometheus reads of a node that runs, with an HTTP client and a parser that are others'."""
+"""The metrics that Prometheus reads from a running node, with an HTTP client and a parser by others."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def ask(node: Topology, path: str) -> httpx.Response:
 
 
 def series(text: str, *labels: str) -> dict[str, Any]:
-    """The values by metric; where there are labels, by the first of these as well."""
+    """Return the values by metric; if there are labels, also by the first label."""
     found: dict[str, Any] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -95,7 +95,7 @@ def series(text: str, *labels: str) -> dict[str, Any]:
 
 
 async def traffic(sender: Client, receiver: Client) -> None:
-    """Messages that arrive, are received, wait, and are refused."""
+    """Make messages arrive, be received, wait, and be refused."""
     await sender.send_many(r"b\orders", [Draft(body=b"x" * 100, transactional=True)] * 5)
     await sender.send_many(r"b\it's{q=1}", [Draft(body=b"y" * 400)] * 3)
     await until_sent(sender)
@@ -179,7 +179,7 @@ async def test_a_node_with_metrics_ends_though_somebody_holds_a_connection(tmp_p
 
 
 def test_metrics_beyond_loopback_are_asked_for(tmp_path: Path) -> None:
-    """An address of the node's own does not ask for them."""
+    """The node's own address does not request them."""
     node = ("node", "--name", "shop", "--address", written_address(*reserved_address()), "-d", tmp_path)
     done = in_process(*node, "--metrics", "0.0.0.0")
     assert done.status == 2
