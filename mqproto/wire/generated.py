@@ -101,7 +101,7 @@ unpack_LLLLL: Final = Struct("<LLLLL").unpack_from
 
 
 def read_each_mqf_format_name_element(data: bytes, at: int, end: int, count: int) -> tuple[list[Any], int]:
-    """So many of MqfFormatNameElement, from `at` on, and where they end.  [MS-MQMQ] 2.2.18.1.4"""
+    """Read `count` MqfFormatNameElement from `at` on; return them and their end.  [MS-MQMQ] 2.2.18.1.4"""
     items = []
     for _ in range(count):
         (item__format_type,) = unpack_H(data, at)
@@ -153,7 +153,7 @@ def read_each_mqf_format_name_element(data: bytes, at: int, end: int, count: int
 
 
 def read_user_message(data: bytes, session: Any) -> UserMessage:
-    """UserMessage, from its bytes.  [MS-MQMQ] 2.2.20"""
+    """Read one UserMessage from its bytes.  [MS-MQMQ] 2.2.20"""
     end = len(data)
     (
         base__version_number,
@@ -840,7 +840,7 @@ def read_user_message(data: bytes, session: Any) -> UserMessage:
 
 
 def read_session_header(data: bytes) -> SessionHeader:
-    """SessionHeader, from its bytes.  [MS-MQMQ] 2.2.20.4"""
+    """Read one SessionHeader from its bytes.  [MS-MQMQ] 2.2.20.4"""
     end = len(data)
     (
         ack_sequence_number,
@@ -868,7 +868,7 @@ def read_session_header(data: bytes) -> SessionHeader:
 
 
 def read_session_ack(data: bytes) -> SessionAck:
-    """SessionAck, from its bytes.  [MS-MQQB] 2.2.6"""
+    """Read one SessionAck from its bytes.  [MS-MQQB] 2.2.6"""
     end = len(data)
     (
         base__version_number,
@@ -928,7 +928,7 @@ def read_session_ack(data: bytes) -> SessionAck:
 
 
 def read_establish_connection(data: bytes) -> EstablishConnection:
-    """EstablishConnection, from its bytes.  [MS-MQQB] 2.2.3"""
+    """Read one EstablishConnection from its bytes.  [MS-MQQB] 2.2.3"""
     end = len(data)
     (
         base__version_number,
@@ -984,7 +984,7 @@ def read_establish_connection(data: bytes) -> EstablishConnection:
 
 
 def read_connection_parameters(data: bytes) -> ConnectionParameters:
-    """ConnectionParameters, from its bytes.  [MS-MQQB] 2.2.2.1"""
+    """Read one ConnectionParameters from its bytes.  [MS-MQQB] 2.2.2.1"""
     end = len(data)
     (
         base__version_number,
@@ -1039,7 +1039,7 @@ def read_connection_parameters(data: bytes) -> ConnectionParameters:
 
 
 def read_order_ack_body(data: bytes) -> OrderAckBody:
-    """OrderAckBody, from its bytes.  [MS-MQQB] 2.2.4.1"""
+    """Read one OrderAckBody from its bytes.  [MS-MQQB] 2.2.4.1"""
     end = len(data)
     (
         tx_sequence_id__ordinal,
@@ -1063,7 +1063,7 @@ def read_order_ack_body(data: bytes) -> OrderAckBody:
 
 
 def read_final_ack_body(data: bytes) -> FinalAckBody:
-    """FinalAckBody, from its bytes.  [MS-MQQB] 2.2.5.1"""
+    """Read one FinalAckBody from its bytes.  [MS-MQQB] 2.2.5.1"""
     end = len(data)
     (
         tx_sequence_id__ordinal,
@@ -1089,7 +1089,7 @@ def read_final_ack_body(data: bytes) -> FinalAckBody:
 
 
 def check_each_mqf_format_name_element(data: bytes, at: int, end: int, count: int) -> int:
-    """Refuse what `read_each_mqf_format_name_element` refuses; where they end."""
+    """Refuse what `read_each_mqf_format_name_element` refuses; return their end."""
     for _ in range(count):
         (item__format_type,) = unpack_H(data, at)
         if not ((item__format_type <= 7) & ((78 >> (item__format_type & 7)) & 1)):
@@ -1429,7 +1429,7 @@ def check_user_message(data: bytes) -> None:
 
 
 def transaction_offset(data: bytes) -> int:
-    """Where `transaction` begins in a valid UserMessage; -1 without it."""
+    """Return where `transaction` begins in a valid UserMessage; -1 if it has none."""
     end = len(data)
     (user__flags,) = unpack_60xL(data)
     at = 64
@@ -1502,7 +1502,7 @@ def transaction_offset(data: bytes) -> int:
 
 
 def properties_offset(data: bytes) -> int:
-    """Where `properties` begins in a valid UserMessage; -1 without it."""
+    """Return where `properties` begins in a valid UserMessage; -1 if it has none."""
     end = len(data)
     (user__flags,) = unpack_60xL(data)
     at = 64
@@ -1604,7 +1604,7 @@ def properties_offset(data: bytes) -> int:
 
 
 def trailing_offset(data: bytes) -> int:
-    """Where `trailing` begins in a valid UserMessage; -1 without it."""
+    """Return where `trailing` begins in a valid UserMessage; -1 if it has none."""
     end = len(data)
     base__flags, user__flags = unpack_2xH56xL(data)
     at = 64
@@ -1798,7 +1798,7 @@ def trailing_offset(data: bytes) -> int:
 
 
 def build_each_mqf_format_name_element(items: list[Any], at: int) -> bytes:
-    """The bytes of each MqfFormatNameElement; the first begins at `at`.  [MS-MQMQ] 2.2.18.1.4"""
+    """Return the bytes of each MqfFormatNameElement; the first begins at `at`.  [MS-MQMQ] 2.2.18.1.4"""
     nothing = b""
     pieces: list[bytes] = []
     for item in items:
@@ -1856,7 +1856,7 @@ def build_each_mqf_format_name_element(items: list[Any], at: int) -> bytes:
 
 
 def build_format_name_list(whole: Any) -> bytes:
-    """The bytes of a FormatNameList.  [MS-MQMQ] 2.2.20.2"""
+    """Return the bytes of one FormatNameList.  [MS-MQMQ] 2.2.20.2"""
     elements = whole.elements
     padding = whole.padding
     at = 0
@@ -1868,7 +1868,7 @@ def build_format_name_list(whole: Any) -> bytes:
 
 
 def build_user_message(whole: Any) -> bytes:
-    """The bytes of a UserMessage.  [MS-MQMQ] 2.2.20"""
+    """Return the bytes of one UserMessage.  [MS-MQMQ] 2.2.20"""
     nothing = b""
     base = whole.base
     user = whole.user
@@ -2513,7 +2513,7 @@ def build_user_message(whole: Any) -> bytes:
 
 
 def build_session_header(whole: Any) -> bytes:
-    """The bytes of a SessionHeader.  [MS-MQMQ] 2.2.20.4"""
+    """Return the bytes of one SessionHeader.  [MS-MQMQ] 2.2.20.4"""
     ack_sequence_number = whole.ack_sequence_number
     recoverable_msg_ack_seq_number = whole.recoverable_msg_ack_seq_number
     recoverable_msg_ack_flags = whole.recoverable_msg_ack_flags
@@ -2536,7 +2536,7 @@ def build_session_header(whole: Any) -> bytes:
 
 
 def build_session_ack(whole: Any) -> bytes:
-    """The bytes of a SessionAck.  [MS-MQQB] 2.2.6"""
+    """Return the bytes of one SessionAck.  [MS-MQQB] 2.2.6"""
     base = whole.base
     internal = whole.internal
     session = whole.session
@@ -2591,7 +2591,7 @@ def build_session_ack(whole: Any) -> bytes:
 
 
 def build_establish_connection(whole: Any) -> bytes:
-    """The bytes of a EstablishConnection.  [MS-MQQB] 2.2.3"""
+    """Return the bytes of one EstablishConnection.  [MS-MQQB] 2.2.3"""
     base = whole.base
     internal = whole.internal
     client_guid = whole.client_guid
@@ -2646,7 +2646,7 @@ def build_establish_connection(whole: Any) -> bytes:
 
 
 def build_connection_parameters(whole: Any) -> bytes:
-    """The bytes of a ConnectionParameters.  [MS-MQQB] 2.2.2.1"""
+    """Return the bytes of one ConnectionParameters.  [MS-MQQB] 2.2.2.1"""
     base = whole.base
     internal = whole.internal
     recoverable_ack_timeout_ms = whole.recoverable_ack_timeout_ms
@@ -2697,7 +2697,7 @@ def build_connection_parameters(whole: Any) -> bytes:
 
 
 def build_order_ack_body(whole: Any) -> bytes:
-    """The bytes of a OrderAckBody.  [MS-MQQB] 2.2.4.1"""
+    """Return the bytes of one OrderAckBody.  [MS-MQQB] 2.2.4.1"""
     tx_sequence_id = whole.tx_sequence_id
     tx_sequence_number = whole.tx_sequence_number
     tx_previous_sequence_number = whole.tx_previous_sequence_number
@@ -2717,7 +2717,7 @@ def build_order_ack_body(whole: Any) -> bytes:
 
 
 def build_final_ack_body(whole: Any) -> bytes:
-    """The bytes of a FinalAckBody.  [MS-MQQB] 2.2.5.1"""
+    """Return the bytes of one FinalAckBody.  [MS-MQQB] 2.2.5.1"""
     tx_sequence_id = whole.tx_sequence_id
     tx_sequence_number = whole.tx_sequence_number
     tx_previous_sequence_number = whole.tx_previous_sequence_number

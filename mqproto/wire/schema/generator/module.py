@@ -1,4 +1,4 @@
-"""Assembles the module wire/generated.py: functions, and the code that they need."""
+"""Assembles the module wire/generated.py from functions and the code that they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes functions that read a packet's bytes: to make a record, only to judge, or to find a header."""
+"""Writes functions that read a packet's bytes to make a record, only to judge them, or to find a header."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OF_ITEMS: Final = "data: bytes, at: int, end: int, count: int"
 
 
 class Reader(Writer):
-    """Writes the function that reads `data`, whose end is the packet's.
+    """Writes a function that reads `data`, which ends where the packet ends.
 
     Args:
         wanted: the fields that are needed if no record is made; None for all.
@@ -167,7 +167,7 @@ class Reader(Writer):
     def slice(self, size: str, target: str) -> None:
         """Take `size` bytes, after checking that they exist.
 
-        If no byte is looked at, there is no check: the next part or the last check will find the end.
+        If the function needs none of these bytes, there is no check: the next part or the last check will find the end.
         """
         if self.wanted is None:
             self.emit(f"stop = at + {size}")
@@ -230,7 +230,7 @@ class Reader(Writer):
         self.residue = None
 
     def window(self, part: Window, scope: Scope, name: str) -> None:
-        """Read a part that ends within its window; the next part begins behind the window."""
+        """Read a part that ends within its window. The next part begins after the window."""
         if self.in_window:
             raise NotImplementedError("a window within a window")
         self.arrive()
@@ -302,7 +302,7 @@ class Reader(Writer):
             self.residue = None
 
     def one_of(self, part: OneOf, scope: Scope, name: str, padding: str) -> None:
-        """Write a choice. Each branch reads the padding behind it, because most leave none to read."""
+        """Write a choice. Each branch reads the padding after it, because most branches leave none to read."""
         self.arrive()
         then = [(Pad4(), padding)] if padding else []
         residues = set()
@@ -317,7 +317,7 @@ class Reader(Writer):
 def reader(record: Record[Any]) -> Function:
     """Return a function that turns a packet's bytes into the record, or raises one of REFUSALS.
 
-    It takes the fields of `apart` as further arguments.
+    The function takes the fields of `apart` as further arguments.
     """
     writer = Reader()
     writer.emit("end = len(data)")
@@ -328,12 +328,12 @@ def reader(record: Record[Any]) -> Function:
     writer.emit("return whole")
     kind = record.kind
     head = ", ".join(("data: bytes", *(f"{name}: Any" for name in record.apart)))
-    says = f"{kind.__name__}, from its bytes.  {record.layout.section}"
+    says = f"Read one {kind.__name__} from its bytes.  {record.layout.section}"
     return writer.finish(f"read_{snake(kind)}", head, kind.__name__, says)
 
 
 def checker(record: Record[Any]) -> Function:
-    """Return a function that raises one of REFUSALS whenever `reader`'s does, but makes no record."""
+    """Return a function that raises one of REFUSALS whenever that of `reader` does, but makes no record."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)
@@ -350,7 +350,7 @@ def checker(record: Record[Any]) -> Function:
 
 
 def finder(record: Record[Any], name: str) -> Function:
-    """Return a function that finds the offset of a header in a valid packet; -1 without the header."""
+    """Return a function that finds the offset of a header in a valid packet; -1 if the packet has no such header."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used, judging=False)
@@ -364,7 +364,7 @@ def finder(record: Record[Any], name: str) -> Function:
         writer.emit(f"return at{there}")
         return writer
 
-    says = f"Where `{name}` begins in a valid {record.kind.__name__}; -1 without it."
+    says = f"Return where `{name}` begins in a valid {record.kind.__name__}; -1 if it has none."
     return write(write(set()).used).finish(f"{name}_offset", "data: bytes", "int", says)
 
 
@@ -380,13 +380,13 @@ def items_reader(record: Record[Any]) -> Function:
     writer.emit("items.append(item)")
     writer.depth -= 1
     writer.emit("return items, at")
-    says = f"So many of {record.kind.__name__}, from `at` on, and where they end.  {record.layout.section}"
+    says = f"Read `count` {record.kind.__name__} from `at` on; return them and their end.  {record.layout.section}"
     return writer.finish(f"read_each_{snake(record.kind)}", OF_ITEMS, "tuple[list[Any], int]", says)
 
 
 @cache
 def items_checker(record: Record[Any]) -> Function:
-    """Return a function that judges like `items_reader`'s, but makes no records."""
+    """Return a function that judges like the one of `items_reader`, but does not make records."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)
@@ -396,5 +396,5 @@ def items_checker(record: Record[Any]) -> Function:
         return writer
 
     name = snake(record.kind)
-    says = f"Refuse what `read_each_{name}` refuses; where they end."
+    says = f"Refuse what `read_each_{name}` refuses; return their end."
     return write(write(set()).used).finish(f"check_each_{name}", OF_ITEMS, "int", says)

@@ -1,7 +1,7 @@
 """The common basis of reading and writing: lines of source, structs, and expressions in Python.
 
-It uses construct's expression classes, whose operands have mangled names; the tests of the generator would notice a
-change there.
+It uses construct's expression classes, whose operands have mangled names; the generator's tests would notice a change
+of these.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Function:
     calls: list[Function]
 
     def each(self) -> Iterator[Function]:
-        """Yield the functions that it calls, innermost first, then itself."""
+        """Yield the functions that it calls, innermost first, and then itself."""
         for one in self.calls:
             yield from one.each()
         yield self
@@ -130,7 +130,7 @@ class Writer:
         return function.name
 
     def must(self, condition: Any, scope: Scope) -> None:
-        """Remember a rule; all rules about the bits of one word become one."""
+        """Remember a rule. All rules about the bits of one word become one rule."""
         if (about := bits_of(condition)) is None:
             self.checks.append(f"not {self.words(condition, scope)}")
             return
@@ -213,7 +213,7 @@ class Writer:
 
 
 def bits_of(condition: Any) -> tuple[Any, int, int] | None:
-    """Split a rule about bits of a word into the word, the mask of the bits, and their values in place."""
+    """Split a rule about bits of a word into the word, the mask of the bits, and the bits' values in place."""
     match condition:
         case BinExpr(op=operator.and_, lhs=Path() as word, rhs=int(mask)) if mask.bit_count() == 1:
             return word, mask, mask
@@ -245,12 +245,12 @@ def fixed_format(part: Any) -> str | None:
 
 
 def is_packet_size(part: Any) -> bool:
-    """Whether a part is PacketSize, which is known only with the whole packet."""
+    """Whether a part is PacketSize, which is known only when the packet is complete."""
     return isinstance(part, Rebuild) and is_path(part.func) and steps_of(part.func)[0] == "_params"
 
 
 def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
-    """Yield the parts with their names; a choice comes with the name of the padding that follows it."""
+    """Yield the parts with their names. A choice comes with the name of the padding after it."""
     parts = [(bare(part), part.name or "") for part in layout.subcons]
     after_choice = False
     for (part, name), (following, padding) in zip(parts, [*parts[1:], (None, "")], strict=True):
@@ -273,7 +273,7 @@ def branches(part: OneOf, choice: str, expression: str) -> Iterator[tuple[str, A
 
 
 def grouped(part: OneOf) -> list[tuple[str, Any, tuple[int, ...]]]:
-    """Return the cases of a choice, each layout once with all the numbers that choose it."""
+    """Return the cases of a choice: each layout once, with all the numbers that choose it."""
     cases: dict[Any, tuple[int, ...]] = {}
     for key, case in part.cases.items():
         cases[case] = (*cases.get(case, ()), key)

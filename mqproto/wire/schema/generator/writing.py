@@ -39,7 +39,7 @@ from mqproto.wire.schema.record import Record
 
 
 class Builder(Writer):
-    """Writes the function that joins the bytes of a record: pieces first, parts that need the size last."""
+    """Writes the function that joins the bytes of a record. Parts that need the size come last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Builder(Writer):
         self.layout(record.layout, scope)
 
     def layout(self, layout: Layout, scope: Scope) -> None:
-        """Write the values that follow from others, then the parts in order."""
+        """Write the values that follow from others, and then the parts in order."""
         parts = [(bare(part), part.name or "") for part in layout.subcons]
         for part, name in parts:
             if isinstance(part, Text):
@@ -85,7 +85,7 @@ class Builder(Writer):
         self.emit(f"    {target}__wire = encode({target}, 'surrogatepass')[0] + NUL")
 
     def window_wire(self, part: Window, scope: Scope) -> None:
-        """Write a window first, because the fields before it count its bytes and contents."""
+        """Write a window first, because the fields before it contain its size and counts."""
         record: Record[Any] = bare(part.subcon)
         target = local(scope[:-1], scope[-1])
         self.emit(f"{target}__wire = {self.calling(builder(record))}({target})")
@@ -187,9 +187,9 @@ class Builder(Writer):
         self.residue = 0
 
     def choose(self, cases: list[tuple[str, Any]], scope: Scope, name: str, padding: str = "") -> None:
-        """Write branches; each leaves its bytes in the same piece.
+        """Write branches. Each leaves its bytes in the same piece.
 
-        Each branch writes the padding behind the choice, because most leave none to write.
+        Each branch writes the padding after the choice, because most branches leave none to write.
         """
         self.arrive()
         outside, residue = self.pieces, self.residue
@@ -235,7 +235,7 @@ def builder(record: Record[Any]) -> Function:
     for line in writer.last:
         writer.emit(line)
     writer.emit(f"return b''.join(({listed(writer.pieces)}))")
-    says = f"The bytes of a {record.kind.__name__}.  {record.layout.section}"
+    says = f"Return the bytes of one {record.kind.__name__}.  {record.layout.section}"
     return writer.finish(f"build_{snake(record.kind)}", "whole: Any", "bytes", says)
 
 
@@ -252,5 +252,7 @@ def items_builder(record: Record[Any]) -> Function:
     writer.emit(f"pieces += {listed(writer.pieces)}")
     writer.depth -= 1
     writer.emit("return b''.join(pieces)")
-    says = f"The bytes of each {record.kind.__name__}; the first begins at `at`.  {record.layout.section}"
+    says = (
+        f"Return the bytes of each {record.kind.__name__}; the first begins at `at`.  {record.layout.section}"
+    )
     return writer.finish(f"build_each_{snake(record.kind)}", "items: list[Any], at: int", "bytes", says)
