@@ -1,8 +1,8 @@
 """The binary protocol of Microsoft Message Queuing, [MS-MQQB]: no sockets, no clock, no disk.
 
-`QueueManager` is the core of a node: feed it events, and `take` returns one `Batch` of what to do. `carry_out` has
-your `Hands` do it, in an order that loses and repeats no message.
-`mqproto.wire` has the packets, `mqproto.formatname` the names of queues, `mqproto.testing` strategies for both.
+`QueueManager` is the core of a node: feed it events, and `take` returns one `Batch` of things to do. `carry_out` has
+your `Hands` do them, in an order that neither loses nor repeats a message. `mqproto.wire` has the packets,
+`mqproto.formatname` has the names of queues, and `mqproto.testing` has Hypothesis strategies for both.
 
 A name is imported on first use, so a program that needs only the wire does not wait for the core.
 """

@@ -37,13 +37,13 @@ class Settings:
     """
 
     window_size: int = 64
-    """WindowSize: how many UserMessages may be unacknowledged on a session; the smaller of both ends' values counts."""
+    """WindowSize: how many UserMessages may be unacknowledged on a session. The smaller of both ends' values counts."""
     ack_wait_timeout_ms: int = 20_000
     """AckWaitTimeout: close the session if neither a session acknowledgment nor another packet arrives in this time."""
     session_initialization_timeout_ms: int = 60_000
     session_cleanup_timeout_ms: int = 300_000
     try_connect_interval_ms: int = 5_000
-    """Session Retry Connect Timer: from a failed or lost session to the next try."""
+    """Session Retry Connect Timer: the time from a failed or lost session to the next try."""
 
     answer_pings: bool = True
     """Whether to answer Pings: note <10>. Windows NT to Server 2003 always answer. They also ping before they connect,
@@ -62,41 +62,47 @@ class Settings:
     expire_sent: str = KEEP
     """What to do with a message whose TimeToReachQueue ends after it was sent and before it is acknowledged.
 
-    KEEP: our own transactional message waits for its destination's answer, another for the next hop's or the session's
-    end; others' transactional messages are passed on. FIGURES: each ends, as figures 5, 7, 9 and 10 say.
-    It may have arrived, so our own transactional message is a dead letter in doubt until its destination says more. A
-    message that asks for no dead letter but for a journal is journaled instead.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8"""
+    KEEP: our own transactional message waits for its destination's answer; any other message of ours waits for the next
+    hop's answer, or for the end of the session. Others' transactional messages are passed on. FIGURES: every such
+    message ends, as figures 5, 7, 9 and 10 say. The message may have arrived, so our own transactional message is a
+    dead letter in doubt until its destination says more. A message that asks for no dead letter but for a journal is
+    journaled instead.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8
+    """
 
     waypoints: bool = False
     """Whether to log each step of each message: mqproto/turn/waypoints.py."""
 
     remove_duplicate_size: int = 131_072
-    """The most entries that the MessageIDHistoryTable has, all senders together; at least four times `window_size`.
-    Windows has 10,000. An entry takes about 100 bytes of memory."""
+    """The most entries in the MessageIDHistoryTable for all senders together; at least four times `window_size`.
+    Windows has 10,000. An entry takes about 100 bytes of memory.
+    """
     remove_duplicate_cleanup_ms: int = 1_800_000
-    """How long an entry stays if there is room. Each sender's newest entries stay longer: manager/identifiers.py."""
+    """How long an entry stays if there is room. Each sender's newest entries stay longer: see manager/identifiers.py.
+    """
 
     send_insecure_nacks: bool = False
     """SendInsecureNacks: whether to tell an administration queue, for example, that a queue does not exist.  5.1"""
     quota_bytes: int = 8 * 2**30
-    """QueueManagerQuota: the most bytes on disk. Beyond it nothing is accepted, from applications or neighbours."""
+    """QueueManagerQuota: the most bytes on disk. Beyond it, no message is accepted, from applications or neighbours."""
     journal_quota_bytes: int | None = None
     """JournalQuota of the journal and of each dead-letter queue; messages beyond it are dropped. None: no limit."""
 
     maximum_sessions: int = 1_000
     """The number of sessions beyond which strangers are refused; known queue managers are not refused."""
     maximum_sequences: int = 20_000
-    """The most incoming sequences, one for each sender, queue and name of the queue. Further ones are turned away."""
+    """The most incoming sequences, one for each sender, queue and name of the queue. Further sequences are turned away.
+    """
     strangers_share_percent: int = 25
-    """The share of a node's time for all strangers together; each host gets the same share of it."""
+    """The share of a node's time for all strangers together; each stranger's host gets an equal share of it."""
     strangers_sequences: int = 1_000
     """The most incoming sequences of strangers in memory. Beyond it, the host with the most has one moved to disk."""
     strangers_remembered: int = 8_192
-    """How many strangers' messages the MessageIDHistoryTable has."""
+    """How many messages of strangers the MessageIDHistoryTable remembers."""
     strangers_queue_bytes: int = 16 * 2**20
     """A stranger's message is refused if its queue already holds more than this."""
     strangers_unfinished_bytes: int = 32 * 2**20
-    """The most that all strangers may have in unfinished packets. Beyond it, the host with the most loses a packet."""
+    """The most bytes of unfinished packets from all strangers. Beyond it, the host with the most bytes loses a packet.
+    """
     peers_remembered: int = 1_000
     """How many undeclared queue managers to remember, with the address where each was met."""
     peers_forgotten_days: int = 30
@@ -107,7 +113,7 @@ class Settings:
     """For how long to call a queue manager outside the topology for answers to our messages."""
     held_messages_limit: int = 4_096
     held_bytes_limit: int = 16 * 2**20
-    """The most bytes that a sequence may hold behind a gap. Messages beyond it are dropped; their sender has them."""
+    """The most bytes that a sequence may hold behind a gap. Messages beyond it are dropped; their sender keeps them."""
     resend_batch: int = 1_024
     """How many messages to resend before an OrderAck must confirm that they arrive."""
     resident_messages: int = 512

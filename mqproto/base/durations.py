@@ -23,7 +23,7 @@ BOUNDS_S: Final = (
     1.0,
     2.5,
 )
-"""The upper bounds of the ranges: from a disk that does not flush to a disk that hardly moves."""
+"""The upper bounds of the ranges, in seconds: from a disk that does not flush to a disk that hardly moves."""
 
 
 class Durations:
@@ -46,5 +46,5 @@ class Durations:
 
     @property
     def within(self) -> list[tuple[float, int]]:
-        """Return for each bound, in seconds, the number of durations up to it."""
+        """Return, for each bound in seconds, the number of durations up to that bound."""
         return [*zip(self._bounds_s, accumulate(self._counts), strict=False)]

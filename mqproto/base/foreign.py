@@ -7,8 +7,9 @@ from typing import Final
 VALUE_LIMIT: Final = 200
 """The most characters to show of a text from somebody else; each takes up to 4 bytes of UTF-8."""
 TEXT_LIMIT: Final = 600
-"""The most characters of a whole refusal, or of a fact in a note, with a stranger's text included. The longest format
-name of a queue, about 450, fits whole."""
+"""The most characters of a whole refusal, or of a fact in a note, including a stranger's text. The longest format name
+of a queue, about 450 characters, fits.
+"""
 
 
 def shown(text: str, limit: int = VALUE_LIMIT) -> str:
@@ -28,5 +29,5 @@ def shown(text: str, limit: int = VALUE_LIMIT) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return `shown` in quotes, as a value in a refusal."""
+    """Return the text of `shown` in quotes, as a value in a refusal."""
     return f"'{shown(text, VALUE_LIMIT - 2)}'"

@@ -1,4 +1,4 @@
-"""A set of numbers kept as ranges: the numbers of a sequence come, go and expire in long runs."""
+"""A set of numbers kept as ranges, because the numbers of a sequence come, go and expire in long runs."""
 
 from __future__ import annotations
 

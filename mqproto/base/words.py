@@ -32,7 +32,7 @@ def counted(count: int, what: str) -> str:
 
 @lru_cache(maxsize=256)
 def _told(second: int) -> tuple[str, str]:
-    """Return UTC date and time of day for a Unix time, also before 1970; a year of five digits has a sign."""
+    """Return UTC date and time of day for a Unix time, also before 1970. A year of five digits has a sign."""
     eras, rest = divmod(second, ERA_S)
     moment = _EPOCH + timedelta(seconds=rest)
     year = moment.year + ERA_YEARS * eras
@@ -66,7 +66,7 @@ def brief(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time as people say it: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
+    """Return a span of time in the form that people use: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
     if 0.05 <= seconds < 9.95 and seconds != int(seconds):
         return f"{seconds:.1f} s"
     whole = max(int(seconds + 0.05), 0)

@@ -6,7 +6,7 @@ little-endian; a body has exactly the size of its type.
 
     VT_BSTR, VT_LPWSTR   UTF-16          VT_LPSTR    ASCII; the last two may end with a NUL
     VT_BOOL   2 bytes: 0 or 0xFFFF       VT_CY       8 bytes, ten-thousandths
-    VT_DATE   8 bytes, a double: days since 30 December 1899; the fraction is later in the day even if negative
+    VT_DATE   8 bytes, a double: days since 30 December 1899; the fraction always counts forwards in the day
     VT_VECTOR|VT_UI1, VT_ARRAY|VT_UI1    bytes as they are, from .NET and from COM; no other array has a published form
     VT_STREAMED_OBJECT   a CLSID of 16 bytes, and the bytes that this class wrote for its object (IPersistStream)
 """

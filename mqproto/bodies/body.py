@@ -30,7 +30,7 @@ class Body:
 
     kind: the kind of the value; `write_body` accepts all kinds but "binary".
     value: bytes, if kind is "bytes".
-    reason: one line on why it is bytes although its type or first byte promises more; otherwise empty.
+    reason: one line that says why the value is bytes although its type or first byte promises more; otherwise empty.
     headers: the headers of a service bus in the extension; None if there are none.
     """
 
@@ -41,7 +41,7 @@ class Body:
 
 
 def read_body(body: bytes, body_type: int, extension: bytes = b"") -> Body:
-    """Return the value of a body of this type; bytes and the reason if the body does not fit its type.
+    """Return the value of a body of this type; if the body does not fit its type, return its bytes and the reason.
 
     No content is executed, looked up or fetched. Time and memory are proportional to the body: a few seconds and at
     most 100 MB for 4 MiB.

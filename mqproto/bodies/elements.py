@@ -1,6 +1,6 @@
-"""Turns XML as .NET's XmlTextWriter writes it into elements and back; it reads no other XML.
+"""Turns XML in the form of .NET's XmlTextWriter into elements and back; it reads no other XML.
 
-There is no DOCTYPE, so there are no entities, and nothing is fetched. Two things differ from XML 1.0, because .NET's
+A DOCTYPE is refused, so there are no entities, and nothing is fetched. Two things differ from XML 1.0, because .NET's
 reader differs: a carriage return is kept as it is, and characters that XML forbids may be written as references, as in
 `&#x19;`.
 """
@@ -32,18 +32,18 @@ _NAMESPACE_LIMIT: Final = 300
 _ENCODINGS: Final = (None, "utf-8", "utf-16", "us-ascii", "iso-8859-1")
 _REFERENCE: Final = re.compile(rb"&#(?:x([0-9A-Fa-f]{1,6})|([0-9]{1,7}));")
 _STAND_IN: Final = 0xF0000
-"""Characters that expat refuses are moved here, to a plane for private use, until they are read."""
+"""The first of the private-use characters that stand for characters refused by expat, until they are read."""
 _STAND_INS: Final = re.compile("[\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
 _STAND_INS_BYTES: Final = (b"\xf3\xb0\x80", b"\xf3\xb0\xbf\xbf", b"\xf3\xb0\xbf\xbe")
 _NO_NAMESPACE: Final = re.compile("[{}\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
-"""Characters that no namespace may have: braces, which delimit namespaces in trees, and those that XML forbids."""
+"""Characters that a namespace cannot have: braces, which delimit namespaces in trees, and those that XML forbids."""
 _ESCAPED: Final = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff&<>]")
 _ESCAPED_QUOTED: Final = re.compile('[\x00-\x1f\ufffe\uffff&<>"]')
 _NAMED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
 Name: TypeAlias = tuple[str, str]
-"""A namespace, or an empty text, and a name in it."""
+"""A namespace, or an empty text, and a name in this namespace."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Element:
 
 
 def read_xml(data: bytes) -> Element:
-    """Return the root element: UTF-8, UTF-16 with its mark, ASCII or ISO-8859-1.
+    """Return the root element of XML in UTF-8, UTF-16 with a byte order mark, ASCII or ISO-8859-1.
 
     Raises:
         UnexplainedError: the bytes are not XML, or have a DOCTYPE, more than VALUES_LIMIT elements and attributes, or
@@ -319,7 +319,7 @@ def check_name(name: str) -> None:
     """Check that a name can be an element's name, without a prefix.
 
     Raises:
-        UsageError: it cannot be one.
+        UsageError: the name is not allowed.
     """
     try:
         root = expat.ParserCreate("utf-8", " ")

@@ -1,4 +1,4 @@
-"""Headers, names and texts, that service buses write into a message's extension.
+"""Headers (names with texts) that service buses write into a message's extension.
 
 NServiceBus  XML, an ArrayOfHeaderInfo of HeaderInfo with Key and Value; bytes after its end are ignored, as
              NServiceBus does (github.com/Particular/NServiceBus.Transport.Msmq, MsmqUtilities)
@@ -23,7 +23,7 @@ NSERVICEBUS: Final = "NServiceBus"
 REBUS: Final = "Rebus"
 MASSTRANSIT: Final = "MassTransit"
 EXTENSION_LIMIT_BYTES: Final = 2**20
-"""The largest extension in which headers are looked for."""
+"""The largest extension that is searched for headers."""
 _END: Final = b"</ArrayOfHeaderInfo>"
 _JSON_BEGINS: Final = (b"{", b"\xef\xbb\xbf{")
 
@@ -40,7 +40,7 @@ class Headers:
 
 
 def read_headers(extension: bytes) -> Headers | None:
-    """Return the headers in an extension; None if it has none of these kinds."""
+    """Return the headers in an extension; None if they are not of one of these kinds."""
     if len(extension) > EXTENSION_LIMIT_BYTES:
         return None
     if extension.startswith(_JSON_BEGINS):

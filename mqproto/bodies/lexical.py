@@ -1,4 +1,5 @@
-"""Simple types as XML writes them, named as in XML Schema or, where it has none, .NET.  [XMLSCHEMA2] 3.2, 3.3
+"""Simple types in the form that XML uses. Names are from XML Schema or, for types that it lacks, from .NET.
+[XMLSCHEMA2] 3.2, 3.3
 
 long 5   unsignedByte 255   boolean true   double NaN   decimal 2.50   char 65   base64Binary AQI=
 dateTime 2024-01-02T03:04:05.1234567Z   guid 557358d1-5055-9591-9549-97b6e611ea26
@@ -27,7 +28,7 @@ _DECIMAL: Final = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})"
 _FLOAT: Final = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,4})?")
 _DECIMAL_BITS: Final = 96
 _DECIMAL_SCALE: Final = 28
-"""How many digits a .NET decimal may have behind the point."""
+"""The most digits after the point of a .NET decimal."""
 
 
 @dataclass(frozen=True, slots=True)

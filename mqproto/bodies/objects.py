@@ -20,10 +20,13 @@ from mqproto.bodies.values import DEPTH_LIMIT, Above, Mention, TimeSpan, Tree, U
 
 BINARY_FORMATTER: Final = 768
 """The body type of BinaryMessageFormatter. learn.microsoft.com, "BinaryMessageFormatter.CanRead", gives no number;
-Mono's System.Messaging and NServiceBus use this one."""
+Mono's System.Messaging and NServiceBus use this one.
+"""
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
 TEXT_FLOOR_BYTES: Final = 64 * 2**10
-"""The bytes of text that a body's values may always have, because a stream has a class's member names only once."""
+"""The bytes of text that the values of any body may have. The limit above it allows for member names, which a stream
+has once for each class.
+"""
 GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
 """The members of System.Guid."""
 _BOXED: Final = frozenset(
@@ -36,15 +39,15 @@ def read_objects(body: bytes) -> Value:
     """Return the value of a stream.
 
     Raises:
-        UnexplainedError: see `Stream`; or its objects have more than `values_limit` values, or more text than a
-            body of this length may have, or their references nest deeper than DEPTH_LIMIT.
+        UnexplainedError: for the reasons that `Stream` lists; or the objects have more than `values_limit` values, or
+            more text than a body of this length may have, or references nested deeper than DEPTH_LIMIT.
     """
     stream = Stream(body)
     return _Grower(stream, len(body)).grow(Reference(stream.root), None)
 
 
 class _Stands(NamedTuple):
-    """The place of an object: the object around it, and the index there; None for the root."""
+    """The place of an object: the object that contains it, and the index in that object; None for the root."""
 
     around: _Stands | None
     item: Instance | Array
@@ -52,7 +55,7 @@ class _Stands(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return the path as a `Mention` has it."""
+        """Return the path in the form of a `Mention`."""
         if isinstance(self.item, Instance):
             step = self.item.members[self.at].replace("~", "~0").replace("/", "~1")
         else:
@@ -131,7 +134,7 @@ def _shaped(values: list[Value], lengths: list[int]) -> list[Value]:
 
 
 def _python(instance: Instance) -> Value:
-    """Return Python's value for an object; None if it has none."""
+    """Return the Python value that is equivalent to an object; None if there is none."""
     known = dict(zip(instance.members, instance.values, strict=True))
     try:
         if instance.name in _BOXED:

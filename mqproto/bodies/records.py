@@ -1,7 +1,7 @@
 """Reads the records of [MS-NRBF], .NET's BinaryFormatter, into plain objects, never into the classes they name.
 
 A name in a stream never makes us look up, create or call anything. Lists grow as items are read, not by their stated
-count. Only nulls can be many in few bytes; they count as values, and a limit of values per byte bounds them.
+count. Only nulls can be numerous in few bytes; they count as values, and the number of values per byte is limited.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Object: TypeAlias = "str | bytes | Instance | Array"
 
 
 class _Member(NamedTuple):
-    """The kind of value in a place: a primitive with this code, or a record if the code is None."""
+    """The kind of value in one place of an object: a primitive with this code, or a record if the code is None."""
 
     primitive: int | None
 
@@ -91,7 +91,7 @@ _RECORD: Final = _Member(None)
 
 @dataclass(slots=True)
 class _Open:
-    """An object whose values are being read; `places` has one for each value of an object, or one for an array."""
+    """An object whose values are being read; `places` has one item per value of an object, or one for an array."""
 
     values: list[Item]
     places: list[_Member]
@@ -284,7 +284,7 @@ class Stream:
         self._object(self._int(), self._string())
 
     def _place(self, kind: int) -> Callable[[], _Member]:
-        """Return the function that reads the rest of a place's description.  [MS-NRBF] 2.3.1.2"""
+        """Return the function that reads the rest of a member's description.  [MS-NRBF] 2.3.1.2"""
         if kind not in _KINDS:
             raise UnexplainedError(f"the stream has a type {kind} of a member, before byte {self._at:,}")
         return lambda: _KINDS[kind](self)

@@ -1,4 +1,4 @@
-"""Makes bodies from what people type: a text and its kind.
+"""Makes bodies from a text and its kind, as people type them.
 
 xml, xml:string, VT_BSTR, VT_LPSTR, VT_LPWSTR         the text, UTF-8
 xml:int ..., VT_I4 ..., VT_CY, VT_DATE, VT_CLSID      the value as `lexical.py` writes it
@@ -30,7 +30,7 @@ _FORMS: Final = {
     "VT_LPSTR": "string",
     "VT_LPWSTR": "string",
 }
-"""The simple type whose text each type of automation.py takes; the others are numbers or bytes."""
+"""The simple type in which each type of automation.py takes its text; the other kinds take numbers or bytes."""
 
 
 def body_of_text(text: bytes, kind: str) -> tuple[bytes, int]:

@@ -20,7 +20,7 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.base.foreign import TEXT_LIMIT, quoted, shown
 
 DEPTH_LIMIT: Final = 100
-"""How deep objects may be nested."""
+"""How deeply objects may be nested."""
 VALUES_LIMIT: Final = 200_000
 """The most values that a body may have, including nested ones; each takes about 200 bytes of memory."""
 
@@ -138,7 +138,7 @@ class Mention:
 class Tree:
     """An object of a class.
 
-    name: its class, as the body has it; empty if the body does not say.
+    name: the object's class, as named in the body; empty if the body does not name it.
     members: their names and values, in order. In XML, `@name` is an attribute, `#text` is text beside attributes or
         elements, and a list stands for successive elements of one name.
     """
@@ -161,10 +161,11 @@ Value: TypeAlias = (
 
 
 def to_json(value: Value) -> Any:
-    """Return the value in a form for `json.dumps`; `from_json` turns it back.
+    """Return the value in a form for `json.dumps`; `from_json` converts it back.
 
-    A value that JSON lacks becomes an object with one key, such as {"$guid": "..."}. An object has its members, and its
-    class as "$type" if known; if two members share a name, or a name begins with $, its "$members" are a list of pairs.
+    A value without a JSON form becomes an object with one key, such as {"$guid": "..."}. An object has its members, and
+    its class as "$type" if known; if two members share a name, or a name begins with $, its "$members" are a list of
+    pairs.
     """
     match value:
         case None | bool() | int() | str():
@@ -201,7 +202,7 @@ _DOUBLES: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
 def from_json(data: Any) -> Value:
-    """Return the value for data from `to_json`, or for hand-written data in its form.
+    """Return the value for the output of `to_json`, or for hand-written data in the same form.
 
     Raises:
         UsageError: it has another form, is nested deeper than DEPTH_LIMIT, or has more than VALUES_LIMIT values.

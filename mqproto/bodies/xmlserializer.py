@@ -4,9 +4,9 @@
     xml:ArrayOfInt  an array:                       <ArrayOfInt><int>5</int><int xsi:nil="true" /></ArrayOfInt>
     xml             an object as a tree:            <Order><Id>5</Id><Line><Sku>a</Sku></Line></Order>
 
-The XML of an object names no types, so its members are text, trees and None. A name has its namespace,
-as `{namespace}name`, if that is not the namespace of the element around it.
-Sources: learn.microsoft.com, "XmlMessageFormatter Class" and "Introducing XML Serialization"; [XMLSCHEMA1] 2.6.
+The XML of an object names no types, so its members are text, trees and None. A name includes its namespace, as
+`{namespace}name`, unless the enclosing element has the same one. Sources: learn.microsoft.com, "XmlMessageFormatter
+Class" and "Introducing XML Serialization"; [XMLSCHEMA1] 2.6.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ARRAY: Final = "ArrayOf"
 ANY: Final = "anyType"
 NIL: Final = (INSTANCE, "nil")
 _UNSAID: Final = (NIL, (XML, "space"))
-"""Attributes that tell how to read a value, and are not part of the value."""
+"""Attributes that say how to read a value, but are not part of the value."""
 _NAMESPACES: Final = {prefix: namespace for namespace, prefix in PREFIXES.items()}
 _CLARK: Final = re.compile(r"\{([^{}]*)\}(.*)", re.DOTALL)
 
@@ -136,7 +136,7 @@ def _member(element: Element) -> Value:
 
 
 def _said(name: Name, around: str) -> str:
-    """Return a name as trees write it; `around` is the namespace of the element around it."""
+    """Return a name in the form that trees use; `around` is the namespace of the enclosing element."""
     namespace, local = name
     if namespace == around:
         return local
@@ -151,7 +151,7 @@ def _name(said: str, around: str) -> Name:
 
 
 def write_serialized(value: Value, kind: str) -> bytes:
-    """Return a body as XmlMessageFormatter writes it.
+    """Return a body in the form of XmlMessageFormatter.
 
     Args:
         kind: `xml` for the type that fits the value best, or a type as in `xml:short` or `xml:ArrayOfLong`.

@@ -1,4 +1,4 @@
-"""The owner and the outcome of a message: the words for them, and the one rule that chooses a word.
+"""The owner and the outcome of a message: the words for them, and the one function that chooses a word.
 
 `Evidence` is gathered from the available stores, document history, journals and logs. A gateway has only the
 history, so it uses coarser words (`State`) than an audit (`End`); each end has one state.
@@ -141,18 +141,19 @@ class Ended(NamedTuple):
 class Evidence:
     r"""All that is known about one message.
 
-    queue, key: where it was handed in, such as `destination\orders`, and the producer's id; empty for none.
-    names: its identifiers, the present one last: each time that it is sent again it gets a new one.
+    queue, key: the queue to which it was handed in, such as `destination\orders`, and the producer's id; empty for
+    none.
+    names: its identifiers, the present one last, because it gets a new one each time that it is sent again.
     promised: whether a gateway has answered 200.
     heard_elsewhere: whether its producer is told its outcome in another way.
-    is_old: whether it was answered longer ago than the history keeps ids, and the history no longer knows it.
+    is_old: whether it was accepted longer ago than the history keeps ids, and the history no longer knows it.
     resolved: whether an operator has marked it as settled.
-    processed, attempted, started, in_doubt: a trigger's record: its consumer has accepted it; was called; has not
-        answered yet; has left a call without an answer, whatever it answered to other calls.
+    processed, attempted, started, in_doubt: a trigger's record of its consumer: it accepted the message; was called;
+    has not answered yet; left a call without an answer, whatever it answered to other calls.
     told: whether the document history has that record, and not only a log.
     owner, attempts, said: the trigger that called its consumer, the number of calls, and the consumer's answer.
     copied: why a copy of it is in a queue of some store, such as an error queue.
-    ends, ended_s: by identifier, the class of the acknowledgment with which its way ended, and the time of that.
+    ends, ended_s: by identifier, the class of the acknowledgment with which its way ended, and the time of its end.
     lives: by identifier, the entry that the history kept when it was sent again.
     has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
     where: in these cases, the queue that has it, such as `destination\orders-errors`, or the node that will send it.
@@ -196,8 +197,9 @@ class Evidence:
 
     @property
     def confirmed(self) -> str:
-        """Return the class with which its way ended, under its present name; empty if it has not ended, or is
-        unknown."""
+        """Return the class with which its way ended, under its present identifier; empty if it has not ended, or if
+        that is unknown.
+        """
         return self.ends.get(self.names[-1], "")
 
     @property
@@ -215,7 +217,7 @@ class Evidence:
         return None if goes_on else last
 
     def sent_again(self, name: str) -> None:
-        """Set the message's new identifier after it was sent again; empty as long as that is not known."""
+        """Set the message's new identifier after it was sent again; empty while that is unknown."""
         self.names.append(name)
         self.attempted = False
 
@@ -238,7 +240,7 @@ def is_called(name: str, key: str, names: Collection[str]) -> bool:
 
 
 def end_of(known: Evidence) -> End:
-    """Return who has the message. The last event decides, because a store may still have an acknowledged message."""
+    """Return the owner of a message. The last event decides, because a store may still have an acknowledged one."""
     if known.resolved:
         return End.RESOLVED
     if known.processed:
@@ -265,7 +267,7 @@ def end_of(known: Evidence) -> End:
 
 
 def state_of(known: Evidence) -> State:
-    """Return the state for its producer. For a message that is in no store, the history's last state counts.
+    """Return the state that a producer sees. If no store has the message, the history's last state counts.
 
     For a trigger without a history, a producer learns only that it received the message, as for any other program.
     """
@@ -320,7 +322,7 @@ def owner_of(known: Evidence) -> str:
 
 
 def reason_of(known: Evidence) -> str:
-    """Return why the message is in its place; empty if the place itself tells."""
+    """Return the reason why the message is where it is; empty if the place itself says enough."""
     end = end_of(known)
     if end is End.IN_ERROR_QUEUE:
         return known.copied

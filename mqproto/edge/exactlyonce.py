@@ -1,7 +1,7 @@
 """Is a message new, a duplicate, or in doubt? The three steps in which a consumer decides.
 
-The steps come from "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document
-history, the document resolver. Each step is taken only if earlier ones do not decide. The tables have the decisions.
+The steps come from "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document history,
+the document resolver. Each step is taken only if earlier ones do not decide. The tables below contain the decisions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mqproto.base.errors import UsageError
 
 
 class Verdict(StrEnum):
-    """Whether a message is new, a duplicate or in doubt for its consumer."""
+    """Whether a message is new for its consumer, a duplicate, or in doubt."""
 
     NEW = "new"
     """The message is processed, then acknowledged."""
@@ -45,7 +45,7 @@ class Count(Enum):
 
 
 class Entry(StrEnum):
-    """Step 2: the document history's entry for the message, by its UUID or message identifier."""
+    """Step 2: the entry for the message in the document history, by its UUID or message identifier."""
 
     ABSENT = "absent"
     STARTED = "started"
@@ -104,7 +104,6 @@ ENTRY_AFTER: Final = {
     Attempt.FAILED_FOR_GOOD: Entry.FAILED,
 }
 """The entry in the document history after an attempt to process a message.
-An attempt that never ended leaves "started".
 
 After a transient error the message is new the next time; after a fatal one it is refused with a retrieval failure.
 Without a history neither happens: a failure is reported once the message has reached its limit of deliveries.

@@ -5,9 +5,9 @@ Submitting a message twice would do harm. So such operations carry an Operation 
 invoker increments for each operation. The performer remembers the last identifiers and outcomes: instead of performing
 an operation again, it repeats the outcome.
 
-Identifiers wrap around: the newer of two is the one that is less far ahead. The profile, 0 to 127, is the number of
-identifiers that the performer remembers, and so the most that an invoker may have outstanding. `Invoker` and
-`Performer` decide; their callers send, write to disk, and perform operations.
+Identifiers wrap around: of two identifiers, the newer is the one that is fewer steps ahead of the other. The profile, 0
+to 127, is the number of identifiers that the performer remembers, and so the most that an invoker may have outstanding.
+`Invoker` and `Performer` decide; their callers send, write to disk, and perform operations.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ FIRST_NUMBERED: Final = 32
 LAST: Final = 63
 IDENTIFIERS: Final = 256
 HALF: Final = IDENTIFIERS // 2
-"""An identifier that is this far behind the newest one has expired."""
+"""The age at which an identifier has expired: this many steps behind the newest one."""
 PROFILE_LIMIT: Final = HALF - 1
 
 numbered = Struct("identifier" / Byte, "parameter" / GreedyBytes)
 """The argument of a numbered operation: its performer gets only the parameter.
 
-This is the declaration. `with_identifier` and `parted` do the same in less time, and a test checks that.
+This is the formal layout. `with_identifier` and `parted` do the same in less time, and a test checks that.
 """
 
 
@@ -122,7 +122,7 @@ class Performer:
         self._outcomes = dict[int, bytes | None](kept)
         self._newest: int | None = None
         self._newest_kept: int | None = None
-        """The newest identifier on disk. `_newest` is the newest that came; after a crash both are the same."""
+        """The newest identifier on disk. `_newest` is the newest that was received; after a crash both are the same."""
         for identifier in self._outcomes:
             self._newest = self._newest_kept = _newer(identifier, self._newest)
 
@@ -145,7 +145,7 @@ class Performer:
     def go_on(self, following: int) -> tuple[int, ...]:
         """Take the identifier of the invoker's next operation. Return the old identifiers that are forgotten.
 
-        If a crash came before its last operations were on disk, only the invoker knows the next identifier.
+        If a crash came before the last operations were on disk, only the invoker knows the next identifier.
         """
         self._newest = self._newest_kept = newest = (following - 1) % IDENTIFIERS
         forgotten = tuple(
@@ -160,10 +160,11 @@ class Performer:
     def goes_on(self, first: int, *, is_new: bool) -> bool:
         """Whether the first identifier that an invoker uses shows that it has kept count.
 
-        If so, it is shortly after the newest, or a remembered one. An invoker that has lost count begins with 0.
+        If so, the identifier is shortly after the newest one, or is a remembered one. An invoker that has lost count
+        begins with 0.
 
         Args:
-            is_new: whether the identifier is of a new operation, not of one that is invoked again.
+            is_new: whether the identifier belongs to a new operation, not to one that is invoked again.
         """
         if self._newest is None or 0 < behind(self._newest, first) <= self.profile:
             return True
@@ -270,7 +271,7 @@ class Invoker:
         return pending
 
     def take_back(self, identifier: int) -> None:
-        """Take back the newest operation, which was never sent: its identifier goes to the next one."""
+        """Take back the newest operation, which was never sent. Its identifier goes to the next one."""
         assert identifier == (self._following - 1) % IDENTIFIERS, "those after it are taken back first"
         del self._pending[identifier]
         self._following = identifier
@@ -278,7 +279,7 @@ class Invoker:
     def may_retry(self, identifier: int) -> bool:
         """Whether the performer still knows whether it has performed a pending operation.
 
-        Otherwise another invocation might perform it twice, and only a person can decide what to do.
+        If not, another invocation might perform it twice, and only a person can decide what to do.
         """
         return behind(identifier, (self._following - 1) % IDENTIFIERS) < self._profile
 

@@ -157,7 +157,7 @@ class DistributionListName:
 class MachineName:
     """A computer's own queue: `MACHINE=GUID;DEADXACT`.  [MS-MQMQ] 2.1.6
 
-    The ABNF ends with the GUID; the suffix of [MS-MQMQ] 2.2.7 says which queue is meant. We read both.
+    The ABNF ends with the GUID; the suffix in [MS-MQMQ] 2.2.7 says which queue is meant. We read both.
     """
 
     read_only: ClassVar[bool] = True

@@ -86,7 +86,7 @@ class LocalName(NamedTuple):
         return self
 
     def text(self, private: str, system: str) -> str:
-        """Return the text after the computer's backslash, with these two keywords."""
+        """Return the text after the computer's backslash. The arguments are the spellings of two keywords."""
         keyword = {Scope.PUBLIC: "", Scope.PRIVATE: f"{private}\\", Scope.SYSTEM: f"{system};"}[self.scope]
         suffix = ";JOURNAL" if self.journal else f";{self.subqueue}" if self.subqueue else ""
         return f"{keyword}{self.queue}{suffix}"
@@ -194,7 +194,7 @@ def parse_local(text: str) -> LocalName:
 
 
 def check_text(what: str, text: str, limit: int, allowed: frozenset[str]) -> None:
-    """Refuse a text that is empty or too long, or that has a forbidden character or a space at an end."""
+    """Refuse a text that is empty or too long, has a forbidden character, or begins or ends with a space."""
     if not text:
         raise FormatNameError(f"the {what} is empty")
     if len(text) > limit:
@@ -213,7 +213,7 @@ def check_computer(name: str) -> None:
 
 
 def told(text: str) -> str:
-    """Return the text in a form that a message can quote."""
+    """Return the text in a form that an error message can quote."""
     return shown(text) or "(nothing)"
 
 

@@ -32,9 +32,9 @@ _PREFIX: Final = re.compile(r"\A\s*(?:msmq\.)?formatname\s*:", re.IGNORECASE | r
 def parse_format_name(text: str) -> FormatName:
     """Read any format name of [MS-MQMQ] 2.1.
 
-    Keywords and GUIDs may be in any case, GUIDs in braces; `FORMATNAME:` or `msmq.formatname:` may come
-    first; spaces may surround elements, `=` and a protocol's colon. Slashes separate only where MSMQ lets
-    them: in HTTP addresses.
+    Keywords and GUIDs may be in any case, GUIDs in braces; `FORMATNAME:` or `msmq.formatname:` may come first; spaces
+    may surround elements, `=` and a protocol's colon. Slashes separate parts only where MSMQ allows it: in HTTP
+    addresses.
 
     Raises:
         FormatNameError: one line that says what is wrong and, if there is a guess, which name was probably meant.
@@ -99,7 +99,7 @@ def _what_was_meant(text: str, keyword: str) -> str:
 
 
 def _offer(text: str, *protocols: Protocol) -> str | None:
-    """Return the first direct name, of these protocols, that the text may mean, with the reason; else None."""
+    """Return the first direct name, with one of these protocols, that the text may mean, and the reason; else None."""
     if meant := guess(text):
         for protocol in protocols:
             try:
@@ -158,7 +158,7 @@ def _parse_web(protocol: Protocol, text: str) -> DirectName:
 
 
 def _better_direct(protocol: Protocol, address: str, queue: str) -> str | None:
-    """Suggest a name if the protocol does not take the given address; None without a suggestion."""
+    """Suggest a name for an address that the protocol does not take; None without a suggestion."""
     host, _, port = address.rpartition(":")
     candidates = []
     if port.isdigit():
@@ -222,7 +222,7 @@ def _parse_multicast(text: str) -> MulticastName:
 
 
 def _guid_and_suffix(keyword: str, text: str, suffixes: tuple[str, ...]) -> tuple[Guid, str]:
-    """Return the GUID and the suffix that follows it, or an empty one."""
+    """Return the GUID, and the suffix that follows it, which may be empty."""
     guid, semicolon, suffix = text.partition(";")
     if semicolon and suffix.upper() not in suffixes:
         raise FormatNameError(f"only ;{' or ;'.join(suffixes)} can follow a {keyword}= name")

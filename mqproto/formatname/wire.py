@@ -1,8 +1,8 @@
 """Format names as packets carry them: a type in UserHeader.Flags, and a value that does not repeat the type.
 
-A private queue on the source, the destination or the administration queue's computer travels as its number alone. The
-queue manager's GUID is elsewhere in the packet, so conversions in both directions need it.  [MS-MQMQ] 2.2.18.1.5
-A connector queue travels as the public queue with its GUID, and is read as a public queue.
+A private queue on the computer of the source, the destination or the administration queue travels as its number alone.
+The queue manager's GUID is elsewhere in the packet, so conversions in both directions need it.  [MS-MQMQ] 2.2.18.1.5 A
+connector queue travels as the public queue with its GUID, and is read as a public queue.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def element_from_wire(element: MqfFormatNameElement) -> SingleName:
 
 
 def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
-    """Return the header of a message with a copy for each of these queues.  [MS-MQMQ] 2.2.20.1
+    """Return the header of a message that goes to each of these queues as a copy.  [MS-MQMQ] 2.2.20.1
 
     The list is sorted and has each name once, whatever its case.  [MS-MQDMPR] 3.1.7.3.8
 
@@ -140,7 +140,7 @@ def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
 
 
 def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
-    """Return the queues that a header lists as destinations. An invalid text is left out and does not hide others."""
+    """Return the queues that a header lists as destinations. An invalid text is left out, but hides no other queue."""
     names = []
     for element in header.destination.format_name_list.elements:
         with suppress(FormatNameError):
@@ -149,7 +149,7 @@ def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
 
 
 def _as_it_travels(name: SingleName) -> SingleName:
-    """Return the name that packets have for a queue: a connector's is the public queue with its GUID."""
+    """Return the name of a queue in packets: a connector queue's name is that of the public queue with its GUID."""
     return PublicName(name.guid) if isinstance(name, ConnectorName) else name
 
 

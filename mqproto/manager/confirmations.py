@@ -51,11 +51,11 @@ ENDED_ON_ITS_WAY: Final = frozenset(
 
 
 class Word(NamedTuple):
-    """The outcome of one message according to an acknowledgment, until we act on it.
+    """The outcome of one message according to an acknowledgment that we have not acted on yet.
 
     position: the FinalAck's position in the order queue. An OrderAck is not queued: it has 0, and means that
         the message reached its queue.
-    of_destination: whether it comes from the destination, and not from where a copy of the message ended.
+    of_destination: whether it comes from the destination, and not from a place where a copy of the message ended.
     place: the identifier and number by which a FinalAck finds a message in doubt.
     """
 
@@ -137,7 +137,7 @@ class Confirmations:
             self._decide(sequence.queue, position, Word(0, MessageClass.NACK_HOP_COUNT_EXCEEDED))
 
     def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
-        """End our own message of which a copy came back. It is in doubt: another copy may have gone another way."""
+        """End our own message if a copy of it came back. It is in doubt: another copy may have gone another way."""
         if not packets or not sequence.delete(position, self._desk.writes):
             return
         self._outbound.wake(sequence)
@@ -151,8 +151,8 @@ class Confirmations:
     def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """Take an OrderAck: a destination has our messages on its disk.  3.1.5.6
 
-        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing.
-        It counts if it comes again after we have resent our messages.
+        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing. It
+        counts even if it comes again after we have resent our messages.
         """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         succession = self._sequences.succession(identifier.time_stamp)
@@ -180,7 +180,7 @@ class Confirmations:
             self._note_stray("OrderAck", body, source, remote)
 
     def _arrived_in_doubt(self, identifier: TxSequenceId, first: int, last: int) -> bool:
-        """Decide the messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
+        """Decide about the messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
         if self._desk.settings.follows_figures:
             self._proven.append((identifier, first, last))
         return self._decide_doubts(identifier, first, last)
@@ -220,8 +220,8 @@ class Confirmations:
     ) -> None:
         """Handle an OrderAck for more messages than our store has sent: the store is a restored earlier copy.
 
-        Messages up to this number that an earlier process numbered have arrived: a sequence sends none before its
-        predecessor is empty. This process's have not: the destination has other messages with these numbers.
+        Messages up to this number that an earlier process numbered have arrived: a sequence sends nothing before its
+        predecessor is empty. Those of this process have not: the destination has others with these numbers.
         """
         arrived = renumbered = 0
         for sequence in list(succession):
@@ -409,7 +409,7 @@ class Confirmations:
             )
 
     def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
-        """Remove the dead letter of a message in doubt, if it is still there: a destination has told the outcome.
+        """Remove the dead letter of a message in doubt, because a destination has reported the outcome.
 
         An application that has received the letter without settling it will find nothing to settle.
         """

@@ -58,7 +58,7 @@ class DeadLetters:
         return sent
 
     def _send(self, kept: Received, now: Moment) -> int | None:
-        """Send a message again. Return its new MessageID, or None if it has no destination any more."""
+        """Send a message again. Return its new MessageID, or None if it no longer has a destination."""
         message = decode_message(kept.packet)
         try:
             destination = destination_in(message, self._routes, self._desk.identity)
@@ -77,7 +77,7 @@ class DeadLetters:
         return again
 
     def _chosen_queue(self, message: UserMessage) -> str:
-        """The queue that a message's application chose for dead letters; empty if none, or if the queue is gone."""
+        """The queue that a message's application chose for dead letters; empty if there is none, or it is gone."""
         path_name = path_name_in(message.trailing)
         if not path_name:
             return ""
@@ -126,7 +126,7 @@ def draft_of(message: UserMessage) -> Draft:
 
 
 def _destinations(message: UserMessage) -> tuple[str, ...]:
-    """The queues in the header's list of copies; none if the list is longer than we would send.
+    """The queues in the header's list of copies; an empty list if the header lists more than we would send to.
 
     Names that cannot be read, or that we cannot send to, are left out.
     """

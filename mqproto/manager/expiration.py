@@ -22,7 +22,7 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 LONGEST_WAIT_S: Final = 60
-"""The clock is looked at again after this time, because it may have been set."""
+"""The longest time between two looks at the clock, which may have been set."""
 
 
 class Expiration:
@@ -30,7 +30,7 @@ class Expiration:
 
     Messages are checked again before they are sent or handed out, so the timer may be late without harm.
 
-    If `expire_sent` had another value when the node ran last, the store's index of deadlines lacks messages that were
+    If `expire_sent` had another value when the node last ran, the store's index of deadlines lacks messages that were
     sent. So all stored messages are checked once.
     """
 
@@ -45,7 +45,7 @@ class Expiration:
         self._page = ReadExpired(*desk.settings.page_limits)
         self._deadline_s: int | None = None
         self._read = True
-        """Whether to ask the store: at the start, because messages expired while the node was down."""
+        """Whether to ask the store. True at the start, because messages expired while the node was down."""
         self._overlooked: list[ReadPage] = []
         """For each sequence, the page where the search for expired messages that the store does not list continues."""
         if self._gives_up != bool(state.counters.get(SENT_EXPIRES)):
@@ -57,7 +57,7 @@ class Expiration:
             self._expires_sent(self._gives_up and not self._overlooked)
 
     def expect(self, deadline_s: int | None, now: Moment) -> None:
-        """Expect a new message to expire after this second, UTC; None if it never expires."""
+        """Expect a new message to expire after this second, UTC; with None, it never expires."""
         if deadline_s is None or (self._deadline_s is not None and self._deadline_s <= deadline_s):
             return
         self._deadline_s = deadline_s
@@ -75,7 +75,7 @@ class Expiration:
             self.expect(now.utc_s, now)
 
     def due(self, now: Moment) -> None:
-        """End expired messages in memory, then ask the store: the timer is due."""
+        """End expired messages in memory, then ask the store. Called when the timer is due."""
         self._deadline_s = None
         for queue in self._queues:
             queue.let_go(now)
@@ -112,7 +112,7 @@ class Expiration:
         self._desk.writes.urgent().counters[SENT_EXPIRES] = int(expires)
 
     def pages(self) -> Sequence[ReadPage | ReadExpired]:
-        """Return the requests to the store. They come after all other pages, because those change the store."""
+        """Return the requests to the store. They come after all other pages, because other pages change the store."""
         if self._overlooked:
             return self._overlooked[:1]
         read, self._read = self._read, False
@@ -133,7 +133,7 @@ class Expiration:
             self._expires_sent(True)
 
     def _end_on_disk(self, queue: OutgoingQueue, position: int, packet: bytes, now: Moment) -> bool:
-        """End a stored message if its time is over and the queue can let go of it. Return whether it ends."""
+        """End a stored message if its time is over and its queue can release it. Return whether it ends."""
         ending = queue.expired_on_disk(position, packet, now, self._desk.writes)
         if ending is not None:
             self._desk.endings.append(ending)

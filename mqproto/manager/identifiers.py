@@ -1,8 +1,8 @@
-"""The MessageIDHistoryTable: which messages came before.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
+"""The MessageIDHistoryTable, which remembers the messages that came before.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
 
-A message comes twice if it was on its way when a connection broke, and at most one window of messages was. So
-each sender's newest messages are always remembered, twice as many as the window of the neighbour that
-brings them. Older ones are remembered for half an hour, as long as the table has room:
+A message comes twice if it was on its way when a connection broke, and at most one window of messages is on its way. So
+each sender's newest messages are always remembered: twice the window of the neighbour that brings them. Older ones are
+remembered for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
                               │ remembered while young, │ always remembered:          │
@@ -14,8 +14,8 @@ When the whole table is full, room is made in this order, each time from the old
 3. messages from senders that have no session with us, and that no neighbour with a session brings;
 4. messages of the neighbour that has brought most, so each neighbour keeps its share.
 
-The store does not say which neighbour brought a message. After a restart the sender's next message tells it;
-until then the sender is of the third kind, unless it is a neighbour that has a session itself.
+The store does not say which neighbour brought a message. After a restart, the sender's next message shows it. Until
+then the sender is of the third kind, unless it is a neighbour that has a session itself.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire.guid import Guid
 
 MARGIN: Final = 32
-"""When the table is full, one in this many of its entries is forgotten."""
+"""When the table is full, this fraction (1/N) of its entries is forgotten."""
 COUNTED_SENDERS: Final = 1_000
-"""The most senders with a separate count of duplicates; the others count only in the sum."""
+"""The most senders with a separate count of duplicates. Duplicates of other senders count only in the sum."""
 LEAST_LOOKED_AT: Final = 200
 """The fewest messages of a sender from which its share of duplicates is judged."""
 NUMBER: Final = itemgetter(0)
@@ -51,8 +51,8 @@ class Bringer:
 
     remembered: how many messages of each sender and kind are always remembered: twice the largest window that
         it has announced. By the letter of 3.1.7.1 a sender uses its own window, whatever ours is.
-    share: how many messages it keeps in a full table, both kinds together. The smaller of its window and ours
-        counts, so that a large announced window does not claim the table.
+    share: how many messages of both kinds together it keeps in a full table. The smaller of its window and ours counts,
+        so that a large announced window does not claim the table.
     """
 
     manager: Guid
@@ -82,7 +82,7 @@ class SenderHistory:
     dropped: int = 0
     halved_at: int = 2 * LEAST_LOOKED_AT
     remembered_before: int = 0
-    """The largest number that was always remembered for the neighbours that brought its messages earlier."""
+    """The largest number that was always remembered for the neighbours that brought the sender's messages earlier."""
 
     @property
     def spare(self) -> int:
@@ -114,7 +114,7 @@ class SenderHistory:
             self.halved_at = 2 * self.looked_at
 
     def brought_by(self, bringer: Bringer | None) -> None:
-        """Set the neighbour that brings the messages now. Others may still come from the one before."""
+        """Set the neighbour that brings the messages now. Others may still come from the previous one."""
         if self.bringer is not None:
             self.remembered_before = max(self.remembered_before, self.bringer.remembered)
         self.bringer = bringer
@@ -130,12 +130,12 @@ class Group(NamedTuple):
 class MessageIdHistory:
     """The identifiers of the messages that came, by sender and kind; at most `size` in all.
 
-    A message is identified by its source queue manager and its ordinal. 3.1.5.8.1 compares the ordinal alone, but
-    then messages of one sender would be dropped for another's with the same ordinals.
+    A message is identified by its source queue manager and its ordinal. 3.1.5.8.1 compares the ordinal alone, but then
+    messages of one sender would be dropped because of another sender's with the same ordinals.
 
-    A message for others may rightly come twice: if the way behind us changes, it comes back with more hops than before.
-    By the letter the only copy would be discarded. So it is a duplicate only if it has no more hops than an earlier
-    copy. Hop counts are kept only in memory: after a restart the destination drops remaining duplicates.
+    A message for others may rightly come twice: if the way beyond us changes, it comes back with more hops than before.
+    By the letter of 3.1.5.8.1, the only copy would be discarded. So it is a duplicate only if it has no more hops than
+    an earlier copy. Hop counts are kept only in memory: after a restart the destination drops remaining duplicates.
 
     An entry takes about 100 bytes, a sender about 500 more.
 
@@ -168,7 +168,7 @@ class MessageIdHistory:
         self._arrival_count = 0
         self._second: int | None = None
         self._seconds: deque[tuple[int, int]] = deque(maxlen=2 * self._kept_s + 2)
-        """For each second, UTC, in which messages came: the place of its first arrival."""
+        """For each second, UTC, in which messages came: the place of its first arrival among all arrivals."""
         self.duplicate_count = 0
         self.duplicates: dict[Guid, int] = {}
         """The number of duplicates, by sender, for at most COUNTED_SENDERS senders."""
@@ -280,9 +280,9 @@ class MessageIdHistory:
             self._start(now)
 
     def make_room(self, writes: PendingWrites) -> None:
-        """Keep within the size, as the module describes. Call it after the writes were taken.
+        """Keep the table within its size, in the order that the module describes. Call it after the writes were taken.
 
-        Thus no transaction deletes an entry that it also adds.
+        Otherwise a transaction could delete an entry that it also adds.
         """
         size = self._most
         if self._size <= size:
@@ -372,7 +372,7 @@ class MessageIdHistory:
 
 
 class Histories(NamedTuple):
-    """The history of known queue managers and that of strangers, who cannot push entries out of the first.
+    """The history of known queue managers and the history of strangers, who cannot push entries out of the first.
 
     The store has one row for each source and ordinal, whoever brought the message. So it has no rows of strangers that
     present the GUID of a known queue manager: after a restart, true messages would count as duplicates of theirs.

@@ -20,7 +20,7 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL
 
 GONE: Final = 1_000
-"""The most deleted queues that keep their place in the store, for messages that may still come for them."""
+"""The most deleted queues that keep their place in the store, because messages may still come for them."""
 
 
 class LocalQueues:
@@ -34,9 +34,9 @@ class LocalQueues:
         state: StoredState,
     ) -> None:
         self.publics: dict[Guid, Guid] = {}
-        """The queue manager for the GUID of each public queue, and of each foreign system that it connects."""
+        """The queue manager for each GUID of a public queue, or of a foreign system that it connects."""
         self.ages = Durations(AGE_BOUNDS_S)
-        """The ages of messages when they came into queues, by their senders' clocks."""
+        """The ages that messages had when they came into queues, by their senders' clocks."""
         self._desk = desk
         self._next_queue = next_queue
         self._by_name: dict[str, LocalQueue] = {}
@@ -45,7 +45,7 @@ class LocalQueues:
         """By GUID and whether a message is transactional, which selects one of a foreign system's two queues."""
         self._journals: dict[int, LocalQueue] = {}
         self._gone: dict[str, LocalQueue] = {}
-        """The deleted queues, the longest ago first. If a queue is made again, its senders' numbers continue."""
+        """The deleted queues, the oldest deletion first. If a queue is made again, its senders' numbers continue."""
         self._stirred: dict[LocalQueue, None] = {}
         self._stored: dict[str, list[StoredQueue]] = {}
         for stored in state.queues:
@@ -157,7 +157,7 @@ class LocalQueues:
         """The queue that a UserHeader names.  3.1.5.8.5
 
         transactional: whether the message is transactional. If a foreign system has only one connector queue, it is
-            returned in any case, and itself refuses messages of the other kind.
+            returned in any case, and the queue itself refuses messages of the other kind.
         """
         name = local_name(destination)
         return (
@@ -299,7 +299,7 @@ class LocalQueues:
         self._stirred[queue] = None
 
     def take_stirred(self, now: Moment) -> list[LocalQueue]:
-        """Return the queues with changes, and date their new messages now."""
+        """Return the queues that something happened to, and date their new messages now."""
         stirred, self._stirred = self._stirred, {}
         for queue in stirred:
             if fresh := queue.take_fresh(now):

@@ -27,8 +27,9 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
-"""The most hosts that are called because strangers ask for answers there; the most queues to queue managers
-that were met; and the most messages that wait for each such host or queue manager."""
+"""The limit for three things: hosts that are called because strangers ask for answers there; queues to queue managers
+that were met; and messages that wait for each such host or queue manager.
+"""
 
 
 class Outbound:
@@ -44,7 +45,7 @@ class Outbound:
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
         self._named: dict[str, list[OutgoingQueue]] = {}
-        """The same queues, and the sequences, by their name in lower case."""
+        """The same queues, and the sequences, by their names in lower case."""
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
         self._wayless: dict[Guid, list[OutgoingQueue]] = {}
         """The queues and sequences to queue managers that are neither declared nor met."""
@@ -139,7 +140,7 @@ class Outbound:
         return self.towards_manager(destination.manager, priority)
 
     def known_towards(self, destination: Destination, priority: int) -> OutgoingQueue | None:
-        """The same queue, if it exists already."""
+        """The same as `towards`, but None if the queue does not exist yet."""
         if destination.host is not None:
             return self._by_name.get((destination.host, priority))
         assert destination.manager is not None
@@ -162,7 +163,7 @@ class Outbound:
         return queue
 
     def take_over_hold(self, queue: OutgoingQueue) -> None:
-        """Pause a new queue if an operator has paused its name: all priorities of a name pause together."""
+        """Pause a new queue if an operator has paused its name, because all priorities of a name pause together."""
         if any(other.on_hold for other in self.named(queue.name)):
             self.hold(queue, on_hold=True)
 
@@ -213,7 +214,7 @@ class Outbound:
         return neighbour is not None and self._neighbours.may_have_session(neighbour)
 
     def reply_to(self, message: UserMessage, remote: Remote) -> ReplyTo:
-        """Where to send the acknowledgments of a message: by a direct name only if that can lead to its sender.
+        """Return where to send acknowledgments: to a direct name only if that can lead to the message's sender.
 
         A queue manager takes a direct name without a GUID for a name of its own queue (3.1.5.8.5). So if
         several queue managers share the address that the message came from, only the GUID tells them apart.
@@ -228,7 +229,7 @@ class Outbound:
         return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
 
     def may_answer(self, host: str | None) -> bool:
-        """Whether a message may be sent to a host because a stranger asks for an answer there.
+        """Whether a message may be sent to a host because a stranger has asked for an answer there.
 
         At most STRANGERS_HOSTS such hosts have queues, and at most ANSWERS messages wait for each.
         """

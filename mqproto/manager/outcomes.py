@@ -3,7 +3,7 @@
 Every ending, wherever it happened, passes through here once. [MS-MQQB] 3.1.5.5.4, 3.1.5.7, 3.1.5.8.2, 3.1.5.8.8,
 3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2 each have a part of the rules:
 
-- the sender's administration queue hears of it, if the message asks for that;
+- the sender's administration queue is told, if the message asks for that;
 - the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or the end is a refusal;
 - a failed message with JN set is kept in a dead-letter queue, with the class of its failure: if transactional, where
         it was sent; otherwise, where it ended. A message that the next hop refuses is kept here in any case. Our own
@@ -66,7 +66,7 @@ EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.
 TEXT: Final = 31
 """The type of a body in UTF-16: VT_LPWSTR."""
 LONGER_NAMES_BYTES: Final = 256
-"""The most bytes by which an administration acknowledgment may be longer than a message with the same body."""
+"""The most bytes by which an administration acknowledgment may be longer than the message whose body it repeats."""
 
 
 class Outcomes:
@@ -138,8 +138,9 @@ class Outcomes:
             self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
 
     def _is_journaled(self, ending: Ending, message: UserMessage) -> bool:
-        """Whether an expired message of ours is copied to the journal, as in the figures, because it asks for
-        a journal and not for a dead letter.  3.1.1.1.1.3, .5, .7"""
+        """Whether an expired message of ours is copied to the journal, as in the figures, because it asks for a journal
+        but not for a dead letter.  3.1.1.1.1.3, .5, .7
+        """
         return (
             self._desk.settings.follows_figures
             and ending.place is Place.ON_THE_WAY
@@ -149,20 +150,22 @@ class Outcomes:
         )
 
     def _letter_left(self, ending: Ending, message: UserMessage) -> None:
-        """Handle a dead letter that has left its application's queue. Its message ended before: nothing else
-        follows."""
+        """Handle a dead letter that has left its application's queue. Its message has already ended, so nothing else
+        follows.
+        """
         if ending.message_class == MessageClass.ACK_RECEIVE:
             self._journal(ending, message)
 
     def _journal(self, ending: Ending, message: UserMessage) -> None:
-        """Keep a message that an application received in the journal of its queue, if the queue has one."""
+        """Keep a message that an application has received in its queue's journal, if the queue has one."""
         journal = self._queues.journal_of(ending.queue)
         if journal is not None:
             self._keep(journal, ending.packet, message, ending.message_class)
 
     def _chosen(self, message: UserMessage, size_bytes: int) -> LocalQueue | None:
-        """The ApplicationDeadletterQueue; None if none was chosen, or it cannot take this letter, which then
-        goes to the system's.  [MS-MQDMPR] 3.1.1.12"""
+        """The ApplicationDeadletterQueue; None if none was chosen, or if it cannot take this letter, which then goes to
+        the system's queue.  [MS-MQDMPR] 3.1.1.12
+        """
         path_name = path_name_in(message.trailing)
         if not path_name:
             return None
@@ -207,7 +210,8 @@ class Outcomes:
         """Keep a dead letter about a lost message. Its destination is its own queue, so it is never sent.
 
         Args:
-            source: the sender of the lost message, whose identifier the letter then has. If None, it has a new one.
+            source: the sender of the lost message; the letter then has that message's identifier. If None, it has a new
+                one.
         """
         assert isinstance(ending.packet, HurtPacket)
         number = (
@@ -238,7 +242,7 @@ class Outcomes:
         self._outbound.acknowledge(ack, reply_to)
 
     def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:
-        """Where to send the acknowledgments of a message that was in a local queue, or on its way."""
+        """Return where to send the acknowledgments of a message that was in a local queue, or on its way."""
         source, header = message.user.source_queue_manager, message.transaction
         assert header is not None, "what is answered so is transactional"
         sequence = self._sequences.find(source, queue, message.user.destination_queue, header)
@@ -283,7 +287,7 @@ class Outcomes:
         )
 
     def _is_told(self, ending: Ending, message: UserMessage, destination: Destination) -> bool:
-        """Whether we send the administration acknowledgment, and not the queue manager where the message ended.
+        """Whether we send the administration acknowledgment, instead of the queue manager where the message ended.
 
         By default, destinations send none for messages that they disregard. If such a message was ours, its
         FinalAck tells us, and only an administration queue of our own is told.  3.1.7.15, 5.1
@@ -297,7 +301,8 @@ class Outcomes:
     def _way_of_answer(self, stranger: Guid, destination: Destination, priority: int) -> OutgoingQueue | None:
         """The queue for a message that a stranger asks us to send to a destination; None if that is not allowed.
 
-        It may ask for messages to itself, over its own session, and to a host that is allowed for it.
+        The stranger may ask for messages to itself, over its own session, and for messages to a host that it is allowed
+        to name.
         """
         host = destination.host
         if destination.manager == stranger or (host is not None and self._outbound.is_met_at(stranger, host)):
@@ -346,7 +351,7 @@ class Outcomes:
     ) -> None:
         """Send a message without a transaction; drop it if there is no way to its destination.
 
-        way: the queue that the message joins, if not its destination's.
+        way: the queue that the message joins, if that is not its destination's.
         """
         if destination is None:
             return
@@ -398,7 +403,7 @@ def repeats_body(ending: Ending, message: UserMessage) -> bool:
     """Whether an administration acknowledgment repeats the message's body: a refusal does, if the body is not
     encrypted and fits. Queue numbers in a message may become longer names in its acknowledgment.  3.1.7.15
 
-    A body that was, or was to be, encrypted on its way is in clear in its queue, so it is never sent back.
+    A body that was or would be encrypted on its way is in clear in its queue, so it is never sent back.
     """
     if (
         isinstance(ending.packet, HurtPacket)

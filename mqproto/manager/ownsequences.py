@@ -46,7 +46,7 @@ class OwnSequences:
         """The successions by their destination's name, as `one_spelling` writes it."""
         self._by_time_stamp: dict[int, Succession] = {}
         self._finals = {each.name: each.queue for each in state.queues if each.kind is QueueKind.FINAL}
-        """The queue of messages that await a FinalAck, by the name of their sequence as the store spells it."""
+        """The queue of messages that await a FinalAck, by the name of their sequence in the store's spelling."""
         self.sequence_to = self._sequence_to
         """A function that tests may replace: see manager/parts.py."""
         rows = {row.queue: row for row in state.outgoing}
@@ -56,7 +56,7 @@ class OwnSequences:
             elif stored.kind is QueueKind.SEQUENCE:
                 self._restore(stored, rows[stored.queue], state.gaps, now)
         self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
-        """The successions that may have numbers that are given only once, the one with the highest last."""
+        """The successions that may have numbers that are given only once; the one with the highest numbers is last."""
 
     def _restore(
         self, stored: StoredQueue, row: OutgoingRow, gaps: list[tuple[int, int]], now: Moment
@@ -76,10 +76,10 @@ class OwnSequences:
     def _sequence_to(
         self, name: str, manager: Guid | None, host: str | None, count: int, now: Moment
     ) -> OutgoingSequence:
-        """The sequence that our next transactional messages to one destination queue join, by its format name.
+        """The sequence that our next transactional messages to the queue with this format name will join.
 
-        All its messages are sent under the name of the first message, because the destination may tell names
-        apart by case.
+        All its messages are sent under the name in the first message, because the destination may tell names apart by
+        case.
         """
         spelling = one_spelling(name)
         succession = self._successions.get(spelling)
@@ -106,9 +106,9 @@ class OwnSequences:
         return succession.newest
 
     def _unused_number(self, succession: Succession | None, count: int) -> int:
-        """The first of the numbers that were never given (see readings.py); 0 if messages take the next numbers.
+        """Return the first of the numbers that were never given (see readings.py); 0 if messages take the next numbers.
 
-        No other sequence of ours has these numbers, to any queue, because a queue manager may have several names.
+        No other sequence of ours, to any queue, has these numbers, because a queue manager may have several names.
         """
         if succession is not None and (succession.by_name or succession.newest.has_room(count)):
             return 0
@@ -151,7 +151,7 @@ class OwnSequences:
         return [one for one in self._successions.values() if self.speaks_for(one.head, source, remote)]
 
     def final_queue_of(self, sequence: OutgoingSequence) -> int:
-        """The queue for a sequence's messages that had their OrderAck and wait for their FinalAck."""
+        """The queue for a sequence's messages that have their OrderAck and wait for their FinalAck."""
         if not sequence.final_queue:
             number = self._finals[sequence.name] = self._numbers.next_queue()
             self._desk.writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))

@@ -40,8 +40,8 @@ from mqproto.wire.guid import Guid
 class Parts(NamedTuple):
     """The parts that `QueueManager.inspect` returns. Reading them is harmless; changing one breaks the queue manager.
 
-    Worlds do both: they check invariants, and play queue managers that misbehave. For that purpose some parts have
-    seams: attributes that hold a function, which a test can replace.
+    Simulated worlds do both: they check invariants, and play queue managers that misbehave. For that purpose some parts
+    have seams, attributes that hold a function, so that a test can replace it.
 
     transports: with the seams `new_session`, `receive` and `acknowledge`.
     outbound: with the seam `acknowledge`.

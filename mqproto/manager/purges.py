@@ -26,10 +26,11 @@ class Purges:
     """Goes through the messages of each queue that is purged, in memory and on disk, a page at a time.
 
     A message that the neighbour may have, but has not acknowledged, stays with the session. Our own transactional
-    messages are deleted even if they were sent: the operator wants to be rid of them, arrived or not. Another sender's
-    message is only a copy here. Its sender or destination decides its end, so it goes in silence, and may come again.
+    messages are deleted even if they were sent: the operator wants to be rid of them, whether they arrived or not.
+    Another sender's message is only a copy here. Its sender or destination decides its outcome, so it is dropped
+    without a notice, and may come again.
 
-    The last position to purge is on disk from before the first message goes until the last has gone. A killed process
+    The last position to purge is on disk before the first message is deleted, and until the last is. A killed process
     continues when it starts again; messages that came later stay.
     """
 
@@ -37,7 +38,7 @@ class Purges:
         self._desk = desk
         self._limits = desk.settings.page_limits
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
-        """By queue number: the queue and the last position to delete."""
+        """By queue number: a queue that is being purged, and the last position to delete."""
         self._reads: list[ReadPage] = []
 
     def begin(self, queue: OutgoingQueue) -> None:
@@ -50,12 +51,12 @@ class Purges:
         self._going[queue.queue] = (queue, queue.last_position)
 
     def go_on(self, queue: OutgoingQueue, last: int) -> None:
-        """Continue a purge that an earlier process had to do and may have begun."""
+        """Continue a purge that an earlier process may have begun, but did not finish."""
         self._read(queue, 0)
         self._going[queue.queue] = (queue, last)
 
     def is_going_through(self, queue: OutgoingQueue) -> bool:
-        """Whether some messages to be deleted have yet to be read from disk."""
+        """Whether messages to be deleted have yet to be read from disk."""
         return queue.queue in self._going
 
     def _read(self, queue: OutgoingQueue, after: int) -> None:
@@ -180,7 +181,7 @@ class Damage:
 
 
 def head_in(packet: HurtPacket) -> UserMessage | None:
-    """Decode a damaged packet; None unless its head is readable and agrees with the row beside it."""
+    """Decode a damaged packet; None unless its head is readable and agrees with the row that was stored with it."""
     try:
         message = decode_message(packet)
     except WireFormatError:

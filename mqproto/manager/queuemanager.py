@@ -88,14 +88,14 @@ class QueueManager:
 
     Args:
         identity: QueueManager.Identifier, unique in the world.
-        queues: the queues that its topology declares; it hosts them unless an operator has changed that (`declared`). A
-            queue that the store knows, but that is not in this list, keeps its messages, unreachable.
+        queues: the queues that its topology declares; it hosts them unless an operator has changed that (`declared`).
+            If a queue is in the store but not in this list, its messages are kept, but cannot be reached.
         routes: the next hops towards other queue managers.
         settings: timers and limits.
         state: the contents of the store when it was opened.
-        now: the moment at which it was opened.
+        now: the moment at which the store was opened.
         guard: encrypts, signs, and judges others' messages; by default there are no keys for that.
-        follow: tells which messages belong to a trace; each step of these becomes a note.
+        follow: says which messages belong to a trace; each step of these becomes a note.
     """
 
     def __init__(
@@ -145,12 +145,12 @@ class QueueManager:
         return found is not None and not found.is_open and self.is_declared(found.remote_address)
 
     def in_flight_bytes(self, session: int) -> int:
-        """The bytes sent on a session and not acknowledged, apart from acknowledgments."""
+        """The bytes that were sent on a session and are not acknowledged, not counting acknowledgments."""
         found = self._parts.transports.sessions.get(session)
         return found.data.in_flight_bytes if found is not None else 0
 
     def is_declared(self, host: str) -> bool:
-        """Whether a declared queue manager may be at a host, and speaks without TLS."""
+        """Whether a declared queue manager that connects without TLS may be at a host."""
         return self._parts.routes.is_declared(host)
 
     def is_blocked(self, host: str) -> bool:
@@ -256,14 +256,14 @@ class QueueManager:
                 self._parts.desk.writes.force()
 
     def stored(self, size_bytes: int) -> None:
-        """A batch was committed, or the store was opened: its messages take this many bytes now."""
+        """A batch was committed, or the store was opened: its messages now take this many bytes."""
         self._stored_bytes = size_bytes
         self._parts.arrivals.room.stored_bytes = self._parts.sending.stored_bytes = size_bytes
         self.has_room(self._room_bytes)
 
     @property
     def added_bytes(self) -> int:
-        """Return about how many bytes applications have added since the last commit."""
+        """Return roughly how many bytes applications have added since the last commit."""
         return self._parts.sending.stored_bytes - self._stored_bytes
 
     def has_room(self, room_bytes: int | None) -> None:
@@ -404,8 +404,8 @@ class QueueManager:
     ) -> bool:
         """Keep the outcome of the latest operation, in one transaction with its effects.
 
-        If an operation changes nothing on disk, such as sending an express message, its outcome is not written either,
-        unless that is `needed`: a crash forgets both.
+        If an operation, such as sending an express message, changes nothing on disk, its outcome is not written either,
+        unless that is `needed`. A crash forgets both.
 
         Args:
             counters: the shell's numbers, kept under these names together with the outcomes.
@@ -463,7 +463,7 @@ class QueueManager:
     def is_emptying(self, queue: str) -> bool:
         """Whether messages to be deleted by `purge` have yet to be read from disk; messages of consumers do not count.
 
-        The last of them leaves with the first batch that is taken after this became false.
+        The last message leaves with the first batch that is taken after this has become false.
         """
         outgoing = self._parts.outbound.named(queue)
         if outgoing:
@@ -683,7 +683,7 @@ class QueueManager:
         return counts(self._parts)
 
     def leaving(self) -> dict[str, int]:
-        """Return the greatest number of messages that the next commit removes, for each local queue with any."""
+        """Return, for each local queue with any, the most messages that the next commit removes from it."""
         leaving = self._parts.desk.writes.leaving()
         return {
             queue.name: count

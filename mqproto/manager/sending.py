@@ -64,11 +64,11 @@ BY_DIRECT_NAME: Final = (
     "what goes by a direct format name is neither signed nor encrypted: name a private queue by its number, or a "
     "public one"
 )
-"""The error text for a message that must be signed or encrypted, but has a direct format name.  5.1, 3.1.7.1.5"""
+"""The error text for a message that must be signed or encrypted, but goes to a direct format name.  5.1, 3.1.7.1.5"""
 FIRST_PLACE: Final = place_bytes(0, TxSequenceId(ordinal=1, time_stamp=0), 1, 0)
 """A placeholder for the place of a transactional message that has none yet."""
 STAMP_LIMIT: Final = 1_000
-"""How many kinds of messages are remembered. When there are more, all are forgotten."""
+"""How many kinds of messages are remembered. When there are more, all of them are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
 """The largest packet, without its body, whose kind is remembered."""
 
@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of the run's packets come from the application."""
+        """Return roughly how many bytes of the run's packets come from the application."""
         own_bytes = _own_bytes(self.drafts)
         return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
 
@@ -522,7 +522,7 @@ def asks_final_ack(draft: Draft) -> bool:
 
 
 def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
-    """For each draft, the bytes by which the sizes of a run's messages differ, apart from labels."""
+    """For each draft, the bytes that differ between messages of one run: body and extension, but not the label."""
     return [len(draft.body) + len(draft.extension) for draft in drafts]
 
 

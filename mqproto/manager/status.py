@@ -45,13 +45,13 @@ class LocalStatus:
     consumers: applications that wait for a message, or have unsettled messages.
     purging: whether an unfinished purge still deletes messages.
     entered, left: messages that came and went since the process began, for whatever reason.
-    oldest_s: when the oldest message here was sent, UTC, as its sender says; None if there is none, or if it
-        is still to be read from the store.
+    oldest_s: when the oldest message here was sent, UTC, according to its sender; None if there is no message, or if it
+    has yet to be read from the store.
     passed_over: messages that are in the store but unknown to the queue; 0, unless mqproto has a bug. The
         caller compares store and queue, and fills this in.
-    received, waited_s: how many messages applications have received since the process began, and their total
-        time in the queue. waited_within: for each of some times in seconds, how many of them waited no longer;
-        empty for a journal or a dead-letter queue.
+    received, waited_s: how many messages applications have received since the process began, and the total time of
+    these messages in the queue. waited_within: for each of several durations in seconds, how many of them waited no
+    longer than that; empty for a journal or a dead-letter queue.
     """
 
     name: str
@@ -74,9 +74,9 @@ class LocalStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingStatus:
-    """An outgoing queue, all its priorities as one. The last group of fields is for a transactional sequence.
+    """An outgoing queue, with all its priorities as one. The last group of fields is for a transactional sequence.
 
-    Times ending in `_at_ms` are on the uptime clock, None where nothing is planned; those in `_s` are UTC.
+    Fields ending in `_at_ms` are times on the uptime clock, None if nothing is planned; those ending in `_s` are UTC.
 
     waiting: for a sequence, the messages without an OrderAck; else those that the next hop has not acknowledged.
     unsent: the messages to send now, or again because the connection broke.
@@ -84,7 +84,7 @@ class OutgoingStatus:
     next_manager: the GUID of the queue manager at the next hop; empty if that is not known.
     state: connected, connecting, disconnected, on hold, or no route.
     next_hops: all next hops, the preferred first; next_hop is the one in use, or the one to try next.
-    retry_at_ms: when the first next hop is tried again; also while a later one is in use.
+    retry_at_ms: when the first next hop is tried again, even while a later one is in use.
     history: the last attempts to open a session, the oldest first.
     failing_since_s: since when messages have waited without a session.
     suspected: messages that the next hop may refuse, as `GUID\\ordinal`; they wait to be sent alone.
@@ -94,7 +94,7 @@ class OutgoingStatus:
     resend_attempt: how often in a row no OrderAck has come in time.
     last_ack: EodLastAck, the number of the last message that the destination has acknowledged, 0 for none.
     last_ack_s: EodLastAckTime; None if none has come since the node started.
-    last_ack_count: EodLastAckCount, OrderAcks that have come.
+    last_ack_count: EodLastAckCount, the number of OrderAcks that have come.
     first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, for sent messages.
     next_number: EodNextSeq.
     identifier: SequenceIdentifier of the sequence with all these numbers, as (TimeStamp, Ordinal).
@@ -141,7 +141,7 @@ class IncomingStatus:
     source: the sender's queue manager.
     number, sequence: SequenceNumber and SequenceIdentifier of the last message accepted, the latter as
         (TimeStamp, Ordinal).
-    reject_count: messages that came since and could not be accepted.
+    reject_count: messages that came after that one and could not be accepted.
     last_access_s: when the last message came, UTC.
     held, held_bytes: the number and size of the messages held behind a gap.
     missing: the first and the last number of the gap, if messages are held.
@@ -174,14 +174,15 @@ class DuplicatesStatus:
 
 QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
-"""The most outgoing queues and incoming sequences that a node lists, because peers can make more. It lists the
-queues that have a way and most messages, and the sequences that hold most and were accessed last."""
+"""The most outgoing queues and incoming sequences that a node lists, because peers can make more. It lists the queues
+that have a way and the most messages, and the sequences that hold most and were accessed last.
+"""
 SESSIONS_LISTED: Final = 100
 """The most sessions that a node lists, because strangers can open more."""
 ELSEWHERE_SHOWN: Final = 16
 OTHER_S: Final = attrgetter("other_s")
 DUPLICATES_SHOWN: Final = 16
-"""The most senders to list as senders of duplicates; those with most duplicates are listed."""
+"""The most senders of duplicates to list; those with the most duplicates are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,25 +191,27 @@ class NodeStatus:
 
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
     stored_bytes, quota_bytes: the bytes on disk, and their limit.
-    flushes: how often the store flushed the disk for a commit.
-    commits_s: the total time of all commits. commits_within: how many were no longer than each of some times, in
-    seconds.
+    flushes: how often the store flushed its files to disk for a commit.
+    commits_s: the total time of all commits. commits_within: for each of several durations in seconds, how many commits
+    took no longer than that.
     arrived, ages_s: how many messages came into their queues, and their total age, by their senders' clocks.
-    ages_within: for each of some times in seconds, how many of these messages were no older.
+    ages_within: for each of several ages in seconds, how many of these messages were no older than that.
     free_bytes: the free bytes of the file system when it was last asked; None if unknown.
     in_doubt: the names of lists of messages that may have been delivered before.
     disk_is_full: whether messages that must be stored are refused because the disk has no room.
     room_lasts_s: how long the disk's room lasts at the recent growth of the store, if it grows.
-    floods: hosts that do far more than others. The caller fills in this and the fields from `flushes` to here, except
-        `arrived` and the ages.
-    elsewhere: peers whose GUID has turned up at an address other than where they were met, ELSEWHERE_SHOWN at most.
+    floods: hosts that do far more than others. The caller fills in this field, and those from `flushes` to here, except
+    `arrived` and the ages.
+    elsewhere: peers whose GUID has turned up at another address than the one where they were met, at most
+    ELSEWHERE_SHOWN.
     damaged: messages that were damaged in the store.
     refusals: how many messages were refused, by the name of the class that refused them; `refused` counts all.
-    sessions: the open sessions, SESSIONS_LISTED at most: those with the most unacknowledged messages.
+    sessions: the open sessions, at most SESSIONS_LISTED, those with the most unacknowledged messages.
     unlisted: outgoing queues left out of `outgoing` because there are too many. unlisted_waiting: the messages there.
     unlisted_sequences: incoming sequences left out of `incoming`.
     unfinished_bytes: the bytes kept of strangers' incomplete packets.
-    duplicates_of: by sender, the most first, DUPLICATES_SHOWN at most; `duplicates` counts all duplicates.
+    duplicates_of: the duplicates by sender, the most first, for at most DUPLICATES_SHOWN senders; `duplicates` counts
+    all duplicates.
     """
 
     local: list[LocalStatus] = field(default_factory=list)
@@ -256,7 +259,7 @@ class PeersStatus:
     open_queues: the queues that are open to strangers, with the bytes of each and their limit for strangers.
     sequences, sequences_limit: the number of strangers' sequences, and its limit.
     utc_s: the time of this status.
-    met: the remembered peers, the one seen last first.
+    met: the remembered peers, the most recently seen first.
     """
 
     peers: list[PeerStatus]
@@ -362,7 +365,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
 
 
 def counts(parts: Parts) -> dict[str, int]:
-    """Return the counts of a NodeStatus since the process began, by their names there."""
+    """Return the counts in a NodeStatus since the process began, by the names of its fields."""
     incoming = parts.incoming.counted
     return {
         "forwarded": parts.arrivals.transit.forwarded_count,
@@ -414,7 +417,7 @@ def _local(queue: LocalQueue, held: int) -> LocalStatus:
 def _outgoing(
     lanes: Sequence[OutgoingQueue], neighbours: Neighbours, in_flight: Mapping[OutgoingQueue, list[InFlight]]
 ) -> OutgoingStatus:
-    """The status of the queues of one name, one for each priority, or of its sequences; all have the same way."""
+    """The status of the queues of a name, one for each priority, or of its sequences. All have the same way."""
     queue = next((lane for lane in lanes if isinstance(lane, OutgoingSequence) and lane.is_head), lanes[0])
     neighbour = neighbours.of_queue(queue)
     if queue.on_hold:

@@ -31,26 +31,27 @@ class Spot(StrEnum):
     """The places where a message may be."""
 
     UNSENT = "unsent"
-    """In an outgoing queue, to be sent, or sent again because the connection broke; it is sent alone if the next hop
-    may refuse it."""
+    """In an outgoing queue, to be sent, or sent again because the connection broke. It is sent alone if the next hop
+    may refuse it.
+    """
     IN_FLIGHT = "in flight"
-    """Sent, and not acknowledged by the next hop."""
+    """Sent, but not acknowledged by the next hop."""
     AWAITING_ORDER_ACK = "awaiting OrderAck"
-    """Transactional: the next hop has acknowledged it, and the destination has not."""
+    """Transactional: the next hop has acknowledged it, but the destination has not."""
     AWAITING_FINAL_ACK = "awaiting FinalAck"
-    """Transactional: the destination has it, and has not said whether an application received it."""
+    """Transactional: the destination has it, but has not said whether an application received it."""
     HELD = "held"
     """At its destination, behind a gap."""
     IN_QUEUE = "in queue"
     """In a queue of this node, a journal or a dead-letter queue."""
     UNSETTLED = "unsettled"
-    """In such a queue; a consumer has it and has not settled it."""
+    """In such a queue, but a consumer has it and has not settled it."""
 
 
 class Found(NamedTuple):
     """One message, and where it is.
 
-    queue: the name of its local queue, even if it is only held for that; or of its outgoing queue.
+    queue: the name of its local queue, even if it is only held for that queue; or of its outgoing queue.
     key: its key in the store, which orders the messages of one priority.
     in_doubt: whether it is a dead letter whose message may have arrived.
     """
@@ -72,7 +73,7 @@ class MessageStatus:
     message_class: for a dead letter, the reason of its failure.
     sent_s: when it was first sent; reach_by_s, receive_by_s: the last second in which it may still reach its queue or
         be received. All are UTC.
-    copies: how many copies were found in its queue; a resend makes more.
+    copies: how many copies were found in its queue; each resend adds one.
     in_doubt: for a dead letter, whether it was sent and may have arrived, because its destination has not answered.
     dead_letter_queue: the path name of the queue that its application has chosen for its dead letter; empty for none.
     is_readable: whether its packet can be decoded; if not, the fields from `destination` on say nothing.
@@ -145,7 +146,7 @@ class Whereabouts:
         self._writes = parts.desk.writes
 
     def numbers_of(self, name: str) -> list[int]:
-        """The store's numbers of a local queue and of its held messages, or of the outgoing queues of a name.
+        """Return the store's numbers of a local queue and its held messages, or of all outgoing queues of a name.
 
         The highest priority comes first, and held messages last.
         """
@@ -233,6 +234,6 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
 
 
 def _waits(lane: Lane, position: int) -> bool:
-    """Whether a stored message waits in a lane, in memory or on disk. Otherwise it left, and may come back."""
+    """Whether a stored message waits in a lane, in memory or on disk. If not, it was sent, and may come back."""
     window = lane.window
     return position > window.read_through or any(message.position == position for message in window)

@@ -1,1 +1,1 @@
-"""Messages of applications, their destinations, and their stored form: drafts.py, destinations.py, kept.py."""
+"""Messages of applications (drafts.py), their destinations (destinations.py), and their stored form (kept.py)."""

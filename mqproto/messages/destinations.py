@@ -54,7 +54,7 @@ def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destinat
 
 
 def destination_in(message: UserMessage, routes: Routes, identity: Guid) -> Destination | None:
-    """The destination of a message that was on its way; None if it has no name here."""
+    """The destination of a message that was on its way; None if this queue manager has no name for it."""
     user = message.user
     name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
     return None if name is None else destination_of(name, routes, identity)

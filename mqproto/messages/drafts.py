@@ -25,19 +25,19 @@ BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
 """The SecurityHeader of a message that names its sender, with the longest SID."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
-"""The most bytes by which encryption makes a message longer: a SIMPLEBLOB, a block, and their padding."""
+"""The most bytes by which encryption makes a message longer: a SIMPLEBLOB, a cipher block, and their padding."""
 CERTIFICATE_LIMIT_BYTES: Final = 8_192
 """The longest certificate with which messages are signed here."""
 SIGNATURE_BYTES: Final = CERTIFICATE_LIMIT_BYTES + 2_048 + 8
 """The most bytes by which a signature makes a message longer: a certificate, a signature, and their padding."""
 LETTER_BYTES: Final = 16 + 2 * (len(".\\private$\\") + QUEUE_LIMIT + 1) + 2
-"""The bytes that the longest name of a dead-letter queue takes behind a kept message."""
+"""The bytes after a kept message for the longest name of a dead-letter queue."""
 NAME_ROOM: Final = 300
-"""The longest name of an administration or response queue, in characters; two of them fit the headroom."""
+"""The longest name of an administration or response queue, in characters; two of them fit in the headroom."""
 NAMES_ROOM: Final = 640
-"""The characters of all names that fit the headroom beside the longest label; more leave less room for the body."""
+"""The characters of all names that fit in the headroom beside the longest label; more take room from the body."""
 CONNECTOR, XACTONLY = "CONNECTOR=", ";XACTONLY"
-"""How the name of a connector queue for transactional messages begins and ends.  [MS-MQMQ] 2.1.6, 2.2.11"""
+"""The beginning and the end of a connector queue's name for transactional messages.  [MS-MQMQ] 2.1.6, 2.2.11"""
 
 ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
@@ -50,7 +50,8 @@ class Draft:
     """A message as an application writes it.
 
     admin_queue, response_queue: format names; empty for none.
-    acknowledgments: the events that its administration queue is told: ACKNOWLEDGE_ARRIVAL and the three beside it.
+    acknowledgments: the events that its administration queue is told about: ACKNOWLEDGE_ARRIVAL and the three beside
+    it.
     trace_queue: the format name of the public queue that report messages go to; empty for none.
     sender_id: the SID that the message names as its sender's, S-1-5-21-...; empty for none. Nothing proves it, because
         the message is not signed.
@@ -58,10 +59,10 @@ class Draft:
     encryption_algorithm: the algorithm to use; 0 for the preferred one.
     signer: its queue manager's name for the key that signs it; empty for no signature.
     hash_algorithm: the hash that is signed; 0 for SHA-512.
-    destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
+    destinations: the format names of all queues that get a copy, which each copy lists; empty if there is only one.
         `copies` sets it.
-    dead_letter_queue: the local queue that gets it if it fails; empty for the system's. A name asks for a dead letter,
-        whatever `journal_negative` says.
+    dead_letter_queue: the local queue that gets it if it fails; empty for the system's. If it is set, the message
+    becomes a dead letter whatever `journal_negative` says.
     """
 
     body: bytes
@@ -92,12 +93,12 @@ class Draft:
 
     @property
     def wants_letter(self) -> bool:
-        """Whether the message is kept as a dead letter if it fails: JN."""
+        """Whether the message is kept as a dead letter if it fails: the JN bit."""
         return self.journal_negative or bool(self.dead_letter_queue)
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of its packet come from its application."""
+        """Return roughly how many bytes of its packet come from its application."""
         listed = list_bytes(self.destinations) if self.destinations else 0
         security = SECURITY_BYTES if self.sender_id or self.privacy_level or self.signer else 0
         if self.privacy_level:
@@ -191,7 +192,7 @@ def copies(destinations: Sequence[Destination], drafts: Iterable[Draft]) -> list
 
 @lru_cache(maxsize=1_000)
 def queue_name(text: str) -> QueueName:
-    """A format name as a UserHeader's AdminQueue or ResponseQueue; None for the empty text.
+    """Return a format name in the form of a UserHeader's AdminQueue or ResponseQueue; None for the empty text.
 
     Raises:
         UsageError: acknowledgments and answers cannot go to such a name.

@@ -1,4 +1,4 @@
-r"""A message of our own as its queue manager keeps it: with the name of its application's dead-letter queue.
+r"""A message of our own in the form in which it is kept: with the name of its application's dead-letter queue.
 
     UserMessage | ExtensionHeader | DeadLetterHeader        [MS-MQRR] 2.2.5
 
@@ -26,7 +26,8 @@ from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.user import UserHeader
 
 REFUSAL: Final = 0x8000
-"""Set in the class of each negative acknowledgment, and so of each dead letter.  [MS-MQMQ] 2.2.18.1.6"""
+"""The bit that is set in the class of each negative acknowledgment, and so of each dead letter.  [MS-MQMQ] 2.2.18.1.6
+"""
 assert MessageClass.NACK_RECEIVE_REJECTED & REFUSAL
 
 _JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
@@ -55,7 +56,7 @@ def path_name_in(trailing: bytes) -> str:
 
 
 def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
-    """The DeadLetterHeader behind a message, or behind the padding of its signature, if there is one."""
+    """The DeadLetterHeader after a message, or after the padding of its signature, if there is one."""
     trailing = trailing[len(trailing) % 4 :]
     if len(trailing) <= _EXTENSION_BYTES:
         return None

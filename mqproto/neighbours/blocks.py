@@ -19,7 +19,7 @@ BLOCKS: Final = 256
 
 
 class Blocks:
-    """The blocked hosts and networks."""
+    """The hosts and networks that are blocked."""
 
     def __init__(self, state: StoredState, writes: PendingWrites, next_number: Callable[[], int]) -> None:
         self._writes = writes
@@ -28,7 +28,7 @@ class Blocks:
         self._numbers = {stored.name: stored.queue for stored in rows}
         """The numbers of the rows, by network. Rows that no longer block a network are used again."""
         self.networks = tuple(stored.name for stored in rows if stored.on_hold)
-        """The networks in the order in which they were blocked, except those that reused a row."""
+        """The networks in the order in which they were blocked, except that some reuse the row of an earlier one."""
 
     def covers(self, host: str) -> bool:
         """Whether connections from a host get no answer."""
@@ -73,7 +73,7 @@ class Blocks:
 
 
 def network_of(text: str) -> str:
-    """Return the network to block for an address or a network: at least a whole host, which is a /64 of IPv6.
+    """Return the network to block for an address or a network. It is at least a whole host, which is a /64 in IPv6.
 
     Raises:
         UsageError: the text is neither.
@@ -91,7 +91,7 @@ def network_of(text: str) -> str:
 
 
 def overlap(network: str, origin: str) -> bool:
-    """Whether a network and an origin share an address; origins that are a name or `any` share none."""
+    """Whether a network and an origin share an address. An origin that is a name or `any` shares none."""
     try:
         one, other = ip_network(network), ip_network(origin)
     except ValueError:

@@ -58,7 +58,7 @@ class ConnectionHistory:
         self._lasting[session] = now.utc_s, address
 
     def end(self, session: Session, reason: str) -> None:
-        """Record that an attempt failed, or that its session is over or no longer in use."""
+        """Record that an attempt failed, or that its session has ended or is no longer in use."""
         self._ended.append(ConnectionAttempt(*self._lasting.pop(session), session.data.status, reason))
 
     def could_not_encrypt(self, address: str, reason: str, now: Moment) -> None:
@@ -91,7 +91,7 @@ class Neighbour:
         self._turns: OrderedDict[str, None] = OrderedDict()
         """The destinations that may have something to send, in the order of their turns."""
         self._stirred: dict[OutgoingQueue, None] = {}
-        """The queues that may have something to read."""
+        """The queues that may have messages to read from the store."""
         self.session: Session | None = None
         self.connected = False
         """Whether the session has been seen open."""
@@ -102,12 +102,12 @@ class Neighbour:
         self.trial: Trial | None = None
         """The messages that the neighbour may refuse, if its sessions end with messages unanswered."""
         self.awaited_s = 0
-        """Until when answers to sent messages may come, UTC; until then a session is wanted."""
+        """The time, UTC, until which answers to sent messages may come; until then a session is wanted."""
         self.avoid = ""
         """The address of the next hop's host at which the last session could not be opened."""
         self.last_failure = ""
         self.failing_since_s: int | None = None
-        """Since when messages have waited without a session, UTC."""
+        """The time, UTC, since which messages have waited without a session."""
 
     @property
     def hop(self) -> NextHop:
@@ -117,7 +117,7 @@ class Neighbour:
     def place_of(self, manager: Guid | None, *, learnt: bool = False) -> int | None:
         """The index of a next hop if a session with it is welcome: any next hop without a session, else an earlier one.
 
-        learnt: whether the session is with an undeclared queue manager that was met, and so for such a next hop.
+        learnt: whether the session is with an undeclared queue manager that was met, so that only such a next hop fits.
         """
         if self.better is not None:
             return None
@@ -132,7 +132,7 @@ class Neighbour:
         queues.sort(key=PRIORITY, reverse=True)
 
     def remove(self, queue: OutgoingQueue) -> None:
-        """Remove an empty queue, whose way changes."""
+        """Remove an empty queue, because its way changes."""
         self._stirred.pop(queue, None)
         queues = self._queues[queue.name]
         queues.remove(queue)
@@ -194,8 +194,9 @@ class Neighbour:
 
     @property
     def count(self) -> int:
-        """The number of messages that may be sent sooner or later: in queues that are not paused, and wait for no
-        other."""
+        """The number of messages that may be sent sooner or later, because their queues are not paused, and wait for no
+        other queue.
+        """
         return sum(queue.count for queue in self._all() if queue.may_send)
 
     @property

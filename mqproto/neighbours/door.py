@@ -1,4 +1,4 @@
-"""Decides who may connect, and as whom: known queue managers at their addresses, and strangers, who share the rest.
+"""Decides who may connect, and as whom: known queue managers at their addresses, and strangers with the rest.
 
 [MS-MQQB] 3.1.5.3.1 grants a session to anybody who asks. Here the resources of strangers are limited, for each
 host and for all together, and never taken from a known queue manager.
@@ -23,13 +23,14 @@ from mqproto.wire.guid import Guid, guid_text
 
 HALF_OPEN_OF_HOST: Final = 32
 HALF_OPEN: Final = 256
-"""The most connections, from one host and from all, whose peer has not identified itself: one more ends the oldest
-of its host, or of the host with the most."""
+"""The most connections, from one host and from all, whose peer has not identified itself. One more ends the oldest
+connection of its host, or of the host with the most.
+"""
 SESSIONS_OF_STRANGER_HOST: Final = 16
 SESSIONS_OF_STRANGERS: Final = 256
-"""The most sessions of strangers, from one host and from all: one more is refused."""
+"""The most sessions of strangers, from one host and from all. One more is refused."""
 SESSIONS_OF_PEER: Final = 8
-"""The most sessions that one known queue manager may have opened: one more is refused."""
+"""The most sessions that one known queue manager may have opened. One more is refused."""
 LOOKED_AT_BYTES: Final = 16 * 1024
 """Once this much of a stranger's packet has come, we check whether it will be refused; then its body is not kept."""
 SEEN: Final = 1_024
@@ -42,13 +43,13 @@ Refuses: TypeAlias = Callable[[bytes, Remote], bool]
 
 
 def unfinished(sessions: Iterable[Session]) -> Counter[Session]:
-    """Count the bytes kept of strangers' unfinished packets, by session. Any peer that is not proven is a stranger."""
+    """Count the bytes kept of strangers' unfinished packets, by session. A peer without proof is a stranger."""
     kept = {one: one.kept_bytes for one in sessions if not one.is_proven and one.closed is None}
     return Counter({one: size for one, size in kept.items() if size})
 
 
 class Door:
-    """Judges each connection by what is known about it now."""
+    """Judges each connection by what is known now about its peer."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met, sessions: Mapping[int, Session]) -> None:
         self._desk = desk
@@ -56,7 +57,7 @@ class Door:
         self._met = met
         self._sessions = sessions
         self._claims: OrderedDict[tuple[Guid, str], int] = OrderedDict()
-        """When a GUID was last claimed at a host, on the uptime clock."""
+        """The last time, on the uptime clock, at which a GUID was claimed at a host."""
 
     def enter(self, session: Session) -> Iterator[Session]:
         """Yield the connections to close because of a new one; the new one itself may be among them."""
@@ -86,7 +87,7 @@ class Door:
     def hear(
         self, session: Session, receive: Callable[[], list[Run]], refuses: Refuses
     ) -> tuple[list[Run], list[Session]]:
-        """A stranger sends: return the complete runs, and the sessions that end to make room for the rest."""
+        """Take a stranger's bytes. Return the complete runs, and the sessions that end to make room for the rest."""
         before_bytes, was_hollow = session.kept_bytes, session.is_hollow
         runs = receive()
         if was_hollow and runs and not refuses(runs[0].packets[0], session.remote):
@@ -142,7 +143,7 @@ class Door:
         return self._admit_stranger(data, manager, host_group(host), now)
 
     def _limit_peer(self, data: SessionData, manager: Guid) -> str | None:
-        """Limit the sessions of a known queue manager; sessions that only claim its GUID are not counted."""
+        """Limit the sessions of a known queue manager. Sessions that only claim its GUID are not counted."""
         others = [
             session
             for session in self._sessions.values()

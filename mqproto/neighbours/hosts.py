@@ -1,4 +1,4 @@
-"""Records the actions of each host for operators, also after it has disconnected.
+"""Records the actions of each host for operators, even after it has disconnected.
 
 [MS-MQQB] has no such records. `host_group` tells which addresses are one host. Each queue manager that has identified
 itself is counted separately, because several may share an address; actions before a session is open count for the host.
@@ -16,20 +16,21 @@ from mqproto.session import ConnectionStatus, Session
 from mqproto.wire.guid import NULL_GUID, Guid
 
 GONE: Final = 256
-"""The most peers without a session that are remembered; the one that was here longest ago goes first."""
+"""The most peers without a session that are remembered. The one that left longest ago is forgotten first."""
 GONE_MS: Final = 24 * 3_600_000
 """How long such peers are remembered."""
 MANAGERS_OF_HOST: Final = 16
 """The most strangers of one host that are counted separately; all others there count as one."""
 OTHERS: Final = NULL_GUID
-"""Stands for those other strangers: no peer that presents this GUID gets a session."""
+"""The GUID that stands for those other strangers; no peer that presents it gets a session."""
 SLOT_MS: Final = 10_000
 SLOTS: Final = 6
 """The number of slots, of SLOT_MS each, in which the last minute is counted; the current slot is extra."""
 
 NO_FAULT: Final = frozenset({"3.1.4.2", "3.1.5.8.8", "3.1.6.2", "3.1.6.3", "3.1.7.3"})
-"""Sections by which a session ends through no fault of the peer: the queue manager stops or has no room,
-there was nothing to send, no acknowledgment came, the transport broke."""
+"""Sections by which a session ends without a fault of the peer: the queue manager stops or has no room, there was
+nothing to send, no acknowledgment came, or the transport broke.
+"""
 BLOCKED: Final = "blocked by an operator"
 
 
@@ -78,7 +79,7 @@ class Figures:
 class HostTally:
     """The actions of a host or queue manager since its first connection.
 
-    first_s, last_s: the times of its first and last presence, UTC, to within a slot. `last_ms` is on the uptime clock.
+    first_s, last_s: when it was first and last connected, UTC, to within a slot. `last_ms` is on the uptime clock.
     sessions: the keys of its present sessions.
     moved_on: how many connections of a host became a session of a queue manager, which has a tally of its own.
     reason: why its last refused message or connection was refused.
@@ -136,7 +137,7 @@ class Hosts:
     def __init__(self) -> None:
         self._tallies: dict[Who, HostTally] = {}
         self._gone: OrderedDict[Who, None] = OrderedDict()
-        """The subjects without a session, the one that was here longest ago first."""
+        """The subjects without a session; the one that left longest ago comes first."""
         self._by_session: dict[int, HostTally] = {}
         self._strangers: Counter[str] = Counter()
         """The number of strangers that are counted separately, by host."""
@@ -183,7 +184,7 @@ class Hosts:
         self._leave(tally)
 
     def tallies(self, now: Moment) -> list[HostTally]:
-        """Return the tallies of peers that are here, or were within GONE_MS, in order of their first connection."""
+        """Return the tallies of peers that are or, within GONE_MS, were connected, in order of first connection."""
         while self._gone and now.uptime_ms - self._tallies[next(iter(self._gone))].last_ms >= GONE_MS:
             self._forget_one()
         return list(self._tallies.values())
@@ -205,7 +206,7 @@ class Hosts:
         return tally
 
     def _tally(self, who: Who, now: Moment) -> HostTally:
-        """The tally of a subject that is here now."""
+        """The tally of a subject that is connected now."""
         self._gone.pop(who, None)
         tally = self._tallies.get(who)
         if tally is None:
@@ -231,5 +232,5 @@ class Hosts:
 
 
 def _has_opened(session: Session) -> bool:
-    """Whether a session is or was open; its last message may have ended it."""
+    """Whether a session is open, or was open before its last message ended it."""
     return session.data.status is ConnectionStatus.ESTABLISHED

@@ -20,7 +20,7 @@ TURN: Final = 32
 
 
 class Leaving:
-    """Takes messages from the queues of one neighbour after the other, and sends them."""
+    """Takes messages from each queue of a neighbour in turn, and sends them."""
 
     def __init__(self, desk: Desk, hosts: Hosts, refusals: Refusals) -> None:
         self._desk = desk
@@ -40,7 +40,7 @@ class Leaving:
                 self._send(entries, neighbour, session, now)
 
     def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
-        """Send the next message, if none is on its way: the neighbour refuses some message."""
+        """Send the next message, if none is on its way. Used while the neighbour refuses some message."""
         while session.room and not session.lost():
             passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
             if passes_over and trial.untried:

@@ -5,9 +5,9 @@ Here a GUID is believed at the address where it was first met, by a call of ours
 it leave only over a session with that address. Declared queue managers are not in this table, nor affected by it.
 
 A GUID that turns up at another address belongs to a machine with two addresses, or to one that has moved, or to two
-machines made from one image. So the earlier address is called. If the GUID is there, the second comer gets no
-session, unless an operator says that it is at both addresses: an answer would prove nothing, because anybody can
-present a GUID. If it is not there, an operator or the setting `roaming` decides that it has moved.
+machines made from one image. So the earlier address is called. If the GUID is there, the peer at the other address gets
+no session, unless an operator says that the GUID is at both addresses: an answer would prove nothing, because anybody
+can present a GUID. If it is not there, an operator or the setting `roaming` decides that it has moved.
 
 The table survives restarts: each entry is a row of the store's queues, of a special kind. A host that presents many
 GUIDs displaces only its own: of the entries that may be forgotten, those of the host with the most go first. While the
@@ -33,7 +33,7 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 DAY_S: Final = 86_400
 LAST_SEEN_S: Final = 3_600
-"""How much later than in its row a queue manager must be seen before the row is written again."""
+"""The row of a queue manager is written again when it was seen this much later than its row says."""
 ASKED_INTERVALS: Final = 10
 """How many intervals of the Session Retry Connect Timer pass until the earlier address is called again for a GUID."""
 ALSO: Final = 8
@@ -45,12 +45,12 @@ FREE: Final = "free"
 
 
 class How(StrEnum):
-    """How a queue manager was met, the weakest way first."""
+    """The ways in which a queue manager was met, the weakest first."""
 
     CALLED_US = "called us"
     WAS_CALLED = "was called"
     ADDED = "added"
-    """An operator has told its address."""
+    """An operator gave its address."""
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class Met:
         return iter(self._all.values())
 
     def get(self, manager: Guid | None) -> Acquaintance | None:
-        """The entry with a GUID, unless the GUID is declared."""
+        """The entry with this GUID, unless the GUID is declared."""
         if manager is None or self._routes.declares(manager):
             return None
         return self._by_manager.get(manager)

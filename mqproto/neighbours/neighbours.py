@@ -40,7 +40,8 @@ POSITION: Final = attrgetter("position")
 
 POSITIVE: Final = UserHeader.journal_positive.mask
 JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
-"""Bits of UserHeader.Flags: with only the first set, a message is journaled when a neighbour has it.  3.1.5.5.4"""
+"""Bits of UserHeader.Flags. With only the first of them set, a message is journaled when a neighbour has it.  3.1.5.5.4
+"""
 
 
 class Neighbours:
@@ -56,7 +57,7 @@ class Neighbours:
         self._reached: dict[str, Guid] = {}
         """The queue manager that answered our last call, by its host, for hosts known only from direct format names."""
         self._asking: dict[int, Guid] = {}
-        """By session, the queue manager that it looks for, which may no longer be where it was met."""
+        """By session, the queue manager that the session looks for, because it may no longer be where it was met."""
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
         self._awake: dict[Neighbour, None] = {}
@@ -75,7 +76,7 @@ class Neighbours:
             self.wake(queue)
 
     def detach(self, queue: OutgoingQueue) -> None:
-        """Take an empty queue off its way; it gets another destination."""
+        """Take an empty queue off its way, because it gets another destination."""
         neighbour = self._by_queue.pop(queue.queue, None)
         if neighbour is None:
             return
@@ -306,7 +307,7 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
-        """Use a session that a neighbour opened, if we have none or a worse one; a later hop's if messages wait."""
+        """Use a session that a neighbour opened, if we have none or a worse one; a later hop's, if messages wait."""
         for neighbour in self._by_manager.get(session.remote_qm, ()):
             index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
             if index is not None and (not index or neighbour.wants_session(now)):
@@ -405,7 +406,7 @@ class Neighbours:
         return neighbour.session is not None or self.may_call(hop) or self._free_session(hop) is not None
 
     def _ask(self, one: Acquaintance, now: Moment) -> None:
-        """Check whether a queue manager is still where it was met: its GUID has turned up elsewhere."""
+        """Check whether a queue manager is still where it was met, because its GUID has turned up elsewhere."""
         if not self._stopped and one.manager is not None:
             session = self._transports.connect(NextHop(one.manager, one.host, learnt=True), now)
             self._asking[session.key] = one.manager

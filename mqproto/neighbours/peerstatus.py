@@ -24,7 +24,7 @@ FLOOD_SESSIONS: Final = 100
 FLOOD_MESSAGES: Final = 6_000
 FLOOD_BYTES: Final = 64 * 2**20
 FLOOD_REFUSALS: Final = 100
-"""A host counts as flooding from these connections, messages, bytes and refusals in a minute."""
+"""A host counts as flooding from this many connections, messages, bytes or refusals in a minute."""
 FLOODS_SHOWN: Final = 4
 """The most flooding hosts that are named: those that do the most."""
 
@@ -49,11 +49,11 @@ class Kind(StrEnum):
 class PeerStatus:
     """A peer that is connected, or was. Counts begin at `first_s`.
 
-    manager: the GUID that it presents; empty if it has not said, or if it is several.
+    manager: the GUID that it presents; empty if it has not presented one, or if this stands for several peers.
     tls: whether a certificate has proven the GUID.
     sessions, half_open: its present sessions: open ones, and those not open yet.
-    first_s, last_s: the times of its first and last presence, UTC, the last to within 10 seconds.
-    opened, messages, size_bytes, sent, sent_bytes, refused, ended: `Figures`.
+    first_s, last_s: when it was first and last connected, UTC, the latter to within 10 seconds.
+    opened, messages, size_bytes, sent, sent_bytes, refused, ended: as in `Figures`.
     reason: why its last refused connection or message was refused; empty if none was.
     sequences, held_bytes: its incoming sequences, and the bytes that they hold behind gaps.
     acknowledgments: how many messages wait to be sent to its order queue.
@@ -93,10 +93,10 @@ class SessionStatus:
     window: how many messages may be unacknowledged at a time; 1 while the neighbour pauses.
     unacknowledged: the number of unacknowledged messages.
     key: the session's number, as in logs.
-    acknowledged_s: the smoothed time until the neighbour acknowledges a message, with the network and its
-        disk; None if it has acknowledged none.
-    round_trip_s: TCP's round-trip time, without the neighbour's own work, as the system measures it; None if
-        the system does not tell. The caller fills this in.
+    acknowledged_s: the smoothed time until the neighbour acknowledges a message, including the network and its disk;
+    None if it has acknowledged none.
+    round_trip_s: TCP's round-trip time, without the neighbour's own work, as measured by the operating system; None if
+        the system does not know it. The caller fills this in.
     """
 
     host: str
@@ -177,7 +177,7 @@ class FloodStatus:
     """A host that did far more than others in the last minute, or was mostly refused.
 
     opened, messages, size_bytes, refused: its counts for that minute; `refused` has connections and messages.
-    managers: the GUIDs of the queue managers that are declared there, and would be blocked as well.
+    managers: the GUIDs of the queue managers that are declared at this host, and would be blocked with it.
     """
 
     host: str
@@ -241,7 +241,7 @@ def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
 
 
 def floods(tallies: Iterable[HostTally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
-    """Return the hosts that flood this node, the busiest first. Traffic of neighbours under their own identity does not
+    """Return the hosts that flood this node, the busiest first. Neighbours' traffic under their own identity does not
     count.
 
     A host floods if it opens more connections than all others together, and at least FLOOD_SESSIONS; or if it

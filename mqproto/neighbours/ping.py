@@ -23,7 +23,7 @@ PING_RESPONSE_MS: Final = 1_000
 
 
 class _Asked(NamedTuple):
-    """A request that waits for its response, and the transport to open after a good response."""
+    """A request that waits for its response, and the transport to open if the response is good."""
 
     cookie: int
     request: SendPing
@@ -37,8 +37,8 @@ class _Asked(NamedTuple):
 class Pings:
     """The requests that wait for their responses, each for a session whose transport is not open yet.
 
-    By the letter of [MS-MQQB] 3.1.7.8 a response must carry the cookie of the last request of all, so a node that
-    pings two neighbours at once would hear only the second. Here each request keeps its own cookie.
+    By the letter of [MS-MQQB] 3.1.7.8, a response must carry the cookie of the very last request, so a node that pings
+    two neighbours at once would accept only the second one's response. Here each request keeps its own cookie.
     """
 
     def __init__(self, desk: Desk) -> None:

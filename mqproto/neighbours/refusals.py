@@ -20,7 +20,7 @@ from mqproto.wire.guid import guid_text
 
 
 class Refusals:
-    """The trials of all neighbours."""
+    """Runs the trials of all neighbours."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -61,7 +61,7 @@ class Refusals:
             neighbour.trial = None
 
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
-        """Return the message held back that is sent alone now; None if none may be sent.
+        """Return the held-back message that is sent alone now; None if none may be sent.
 
         last: whether no other message can go now. Messages that are sent again still go first.
         """
@@ -101,7 +101,7 @@ class Refusals:
             self._desk.notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 
     def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
-        """End a refused message here, although the neighbour may have it: nobody but the neighbour could tell.
+        """End a refused message here, although the neighbour may have it. Nobody but the neighbour could know.
 
         Our own transactional message is in doubt, because a copy may have gone another way. The sender of
         another's transactional message gets the FinalAck of a message that ended on its way. Only for that
@@ -141,7 +141,7 @@ class Refusals:
 
 
 def suspected(neighbour: Neighbour | None, lanes: Iterable[object]) -> list[str]:
-    r"""The messages from these queues that a neighbour is suspected to refuse, as `GUID\ordinal`."""
+    r"""Return the messages in these queues that a neighbour is suspected to refuse, as `GUID\ordinal`."""
     trial = neighbour.trial if neighbour is not None else None
     heads = [
         head_of(suspect.entry.packet)

@@ -20,7 +20,7 @@ from mqproto.wire.guid import Guid
 
 
 class SessionTransports:
-    """All transports, by their numbers: opens and accepts them, and takes their bytes."""
+    """All transports by number: this class opens and accepts them, and takes their bytes."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met) -> None:
         self._desk = desk

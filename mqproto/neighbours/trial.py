@@ -1,7 +1,7 @@
 """Finds a message that a neighbour refuses.  [MS-MQQB] 3.1.5.1.3, 3.1.5.8.8
 
-The wire has no refusal: a queue manager that cannot read a packet closes the session, and so does one that is full. So
-the message is found by trial, and the messages behind it go on.
+The protocol cannot express a refusal: a queue manager that cannot read a packet closes the session, and so does one
+that is full. So the refused message is found by trial, and the messages behind it are sent.
 
     sessions end, of those on which a message went three with it unanswered
         │
@@ -20,9 +20,10 @@ the message is found by trial, and the messages behind it go on.
     it is the refused message, and is set aside
 
 A neighbour that also refuses another message is full or broken: no message is set aside, and the trial begins again.
-Each time, a suspect goes alone twice as often before others pass it, so a full neighbour that makes room seldom gets
-messages out of order. One more message is also passed over with it, because bad messages may be adjacent. Once one is
-found, the next search begins as the first did. A message that one next hop refuses is not suspected at another.
+Each time, a suspect is sent alone twice as often before others pass it, so a full neighbour that makes room seldom gets
+messages out of order. One more message is also passed over with it, because bad messages may be adjacent. Once a bad
+message is found, the next search begins like the first one. A message that one next hop refuses is not suspected at
+another.
 
 Messages that were out go before others, because new messages of a higher priority may keep coming. If these used up a
 trial, it would never reach the message behind them.
@@ -44,9 +45,9 @@ from mqproto.wire.guid import Guid
 CLOSINGS: Final = 3
 """A trial begins after this many sessions have ended with the same message unanswered."""
 CLOSINGS_OF: Final = 1_024
-"""The most messages for which ended sessions are counted while they are not on their way."""
+"""The most messages whose ended sessions are counted while they are not on their way."""
 REFUSALS: Final = 3
-"""The refusals of a suspect that is sent alone before others pass it, at first."""
+"""How often a suspect that is sent alone is refused, at first, before others pass it."""
 PROOFS: Final = 2
 """How often the neighbour must take other messages after refusing a suspect, before one more refusal decides."""
 ROUNDS: Final = 12
@@ -61,10 +62,10 @@ class Demand(NamedTuple):
     """The demands of a message on a neighbour: it may refuse a message that demands more than others.
 
     is_message: False for an acknowledgment, which demands least: a full neighbour takes it, because it makes room.
-    recoverable, size_bytes: the room that it needs on the neighbour's disk.
-    sequence: source and identifier. A neighbour with its most sequences may refuse all messages of another.
-        Even if full, it takes early messages of a known sequence, to drop them, and those that held messages
-        give way to. That proves nothing about a message that is in no sequence.
+    recoverable, size_bytes: whether it needs room on the neighbour's disk, and how much.
+    sequence: source and identifier. A neighbour that has reached its limit of sequences may refuse all messages of
+    another one. Even if it is full, it takes early messages of a known sequence, to drop them, and messages to which
+    held messages give way. That proves nothing about a message outside sequences.
     """
 
     is_message: bool
@@ -89,7 +90,7 @@ class Demand(NamedTuple):
 
 
 class Suspect:
-    """A message that was alone on its way when a session ended, or a message that is passed over with one."""
+    """A message that was alone on its way when a session ended, or one that is passed over with such a message."""
 
     def __init__(self, entry: InFlight) -> None:
         self.entry = entry
@@ -117,7 +118,7 @@ class Suspect:
         del self.overtaken[hop]
 
     def lets_pass(self, hop: int, often: int) -> bool:
-        """Whether others go before it, because it was refused `often`: until one is a proof, or many have passed.
+        """Whether others are sent before it, because it was refused `often`: until one is a proof, or many have passed.
 
         Each refusal doubles the number that may pass, up to a million.
         """
@@ -170,7 +171,7 @@ class Trial:
             del self._ends[0]
 
     def _may_have_had(self, entry: InFlight, suspect: Suspect) -> bool:
-        """Whether the neighbour may have had an accepted message before, because it was out, and needs no room for it.
+        """Whether the neighbour may already have had an accepted message, which was out, and so needs no room for it.
 
         False if the message was behind the suspect, because the neighbour has read nothing beyond that.
         """
@@ -190,9 +191,9 @@ class Trial:
     ) -> tuple[list[InFlight], list[Suspect]]:
         """A session ended with these messages unanswered, at least one, in the order in which they were sent.
 
-        by_us: whether we ended it, because we refuse a message of the neighbour's. The neighbour may also have
-            refused one of ours. So the end counts for trying messages, or both sides could wait for each other
-            for ever; it does not count for setting a message aside.
+        by_us: whether we ended it, because we refuse a message of the neighbour's. The neighbour may also have refused
+        one of ours. So the end counts for trying messages; otherwise both sides could wait for each other forever. It
+        does not count for setting a message aside.
 
         Returns:
             The messages that return to their queues, and the suspects that are held back from now on.
@@ -244,7 +245,7 @@ class Trial:
         return back
 
     def candidates(self, hop: int) -> list[Suspect]:
-        """Return the suspects to send alone now, the likeliest first; if others have to pass, only untried ones."""
+        """Return the suspects to send alone now, the likeliest first; only untried ones if others have to pass."""
         if self.lets_pass(hop):
             return list(self.untried)
         return [*sorted(self.suspects, key=lambda suspect: -suspect.proofs[hop]), *self.untried]

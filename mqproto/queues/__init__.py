@@ -1,1 +1,1 @@
-"""lanes.py: queues whose head is in memory. localqueue.py: the queues that applications receive from."""
+"""Queues: lanes.py has those whose head is in memory, and localqueue.py those that applications receive from."""

@@ -57,7 +57,7 @@ class Consumers:
         self.waiting.append(consumer)
 
     def check_settled(self, consumer: int, *, is_asking: bool = False) -> None:
-        """Raise a UsageError if a consumer has unsettled messages."""
+        """Check that a consumer has no unsettled messages."""
         if is_asking or consumer in self.unsettled:
             raise UsageError(f"consumer {consumer} must settle queue {self._queue_name} before it asks again")
 

@@ -1,8 +1,8 @@
 """The queues of a queue manager, as its topology declares them and as operators have changed them since.
 
 A queue that an operator makes, changes or deletes becomes a row of the store's queues, of a special kind, like a
-blocked network. The row has the queue after the change, and its declaration at that time. It is valid as long as the
-declaration stays the same. If the declaration has changed since, the new one wins, and a note says so.
+blocked network. The row contains the queue after the change, and the queue's declaration at that time. It is valid as
+long as the declaration stays the same. If the declaration has changed since, the new one wins, and a note says so.
 
     declared then       made to be          declared now        there is
     nothing             orders              nothing             orders, as it was made
@@ -25,11 +25,11 @@ from mqproto.turn.effects import QUEUE_IDENTIFIER, Note, QueueKind, QueueRow, St
 from mqproto.wire.guid import guid_from_text, guid_text
 
 FIRST_IDENTIFIER: Final = 65_536
-"""The first identifier of queues that operators make. A topology's identifiers begin at 16 and may grow in number."""
+"""The first identifier of queues that operators make. A topology's begin at 16, and there may be more later."""
 
 
 WITHOUT_PROTECTION: Final = 8
-"""The number of values of a queue in rows of the earliest versions."""
+"""The number of values for a queue in rows of the earliest versions."""
 WITHOUT_CONNECTOR: Final = 9
 """The number of values of a queue that is not a connector queue."""
 
@@ -89,7 +89,7 @@ class Declarations:
         self._check_twins()
 
     def _holds(self, change: Change) -> bool:
-        """Apply a change if the queue's declaration is still the same. Return whether it is."""
+        """Apply a change if the queue's declaration is still the same. Return whether it is the same."""
         key = change.name.lower()
         declared = self._declared.get(key)
         if not _alike(change.declared, declared):
@@ -119,7 +119,7 @@ class Declarations:
             )
 
     def _check_twins(self) -> None:
-        """Check that no two queues share an identifier or a GUID: messages for one would reach the other."""
+        """Check that no two queues share an identifier or a GUID, because messages for one would reach the other."""
         owners: dict[object, QueueDeclaration] = {}
         for declaration in self.current.values():
             for what, name in (
@@ -192,7 +192,7 @@ def _numbered(declaration: QueueDeclaration, identifier: int) -> QueueDeclaratio
 
 
 def _alike(one: QueueDeclaration | None, other: QueueDeclaration | None) -> bool:
-    """Whether two declarations are the same. The number may differ if another queue was declared before this one."""
+    """Whether two declarations are the same. The number may differ, because other queues may be declared before."""
     if one is None or other is None:
         return one is other
     return _numbered(one, 0) == replace(other, identifier=0, name=one.name)

@@ -1,4 +1,4 @@
-"""A histogram of how long messages wait in a queue until applications have received them.
+"""A histogram of how long messages wait in a queue until applications receive them.
 
 The store has no column for a message's arrival time, because a column would cost something for every message.
 Positions in a lane rise with time, so one mark per turn, with the last position that came, is enough.
@@ -23,16 +23,16 @@ WAIT_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_8
 AGE_BOUNDS_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
 """The bounds of times that are whole seconds."""
 GRAIN: Final = 16
-"""Marks are merged if that makes a wait appear longer by at most one part in this many."""
+"""Marks are merged if a wait then appears longer by at most this fraction (1/N)."""
 SPARE: Final = 256
-"""How many marks are added until merging is tried again."""
+"""How many marks are added before merging is tried again."""
 POSITION: Final = attrgetter("message.position")
 
 
 class Marks:
     """The arrival times of a lane's messages. A mark covers the positions since the mark before it.
 
-    The older marks are, the more of them are merged: a backlog of a month has about 700 marks, and a wait appears
+    The older the marks are, the more of them are merged: a backlog of a month has about 700 marks, and a wait appears
     too long by at most a sixteenth.
     """
 
@@ -90,7 +90,7 @@ class Delays:
         self._marks: dict[Lane, Marks] = {}
 
     def came(self, lane: Lane, now: Moment) -> None:
-        """Mark that all messages in a lane came no later than now."""
+        """Record that all messages in a lane came no later than now."""
         marks = self._marks.get(lane)
         if marks is None:
             if lane.last_position == lane.loaded_through:

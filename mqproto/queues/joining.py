@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Joining(NamedTuple):
-    """Packets, at least one, with the facts that their queue needs. They are consecutive, and share all values that are
-    given once.
+    """One or more consecutive packets, with the facts that their queue needs. A value that is given once applies to all
+    of them.
 
     packets: the messages as they will be sent or handed out, without a SessionHeader.
     recoverable: whether they must survive a crash; True for transactional ones.
     final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for a FinalAck.
-    expires_s: for each, the second, UTC, after which to check whether its time is over; None if it never
-        expires.
+    expires_s: for each packet, the second, UTC, after which to check whether its time is over; None if it never
+    expires.
     """
 
     packets: Sequence[bytes]

@@ -31,9 +31,9 @@ from mqproto.turn.pending import PendingWrites
 
 POSITION: Final = attrgetter("position")
 PACKET: Final = itemgetter(1)
-"""The packet of a `Waiting`."""
+"""The place of the packet in a `Waiting`."""
 LANE: Final = itemgetter(0)
-"""The lane of a `Handed`."""
+"""The place of the lane in a `Handed`."""
 NEW_ROW: Final = partial(tuple.__new__, MessageRow)
 NEW_WAITING: Final = partial(tuple.__new__, Waiting)
 """The same as `MessageRow._make` and `Waiting._make`, without a Python call for each."""
@@ -42,9 +42,9 @@ NEW_WAITING: Final = partial(tuple.__new__, Waiting)
 class QueueWindow:
     """The next messages of one queue, in order, and the number of messages that are only on disk.
 
-    Messages up to `read_through` that have not left the queue are in memory, or were handed on from here; those
-    after it, up to `last`, are only in the store. The latter are counted, so a page that omits one is noticed
-    once all seem to be read.
+    Messages up to `read_through` that have not left the queue are in memory, or were handed on from here. Messages
+    after it, up to `last`, are only in the store. They are counted, so that a page that omits one is noticed once all
+    seem to be read.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class QueueWindow:
 
     @property
     def complete(self) -> bool:
-        """Whether no message of the queue is only on disk."""
+        """Whether all messages of the queue are in memory, and none is only on disk."""
         return self.read_through == self.last
 
     @property
@@ -83,7 +83,7 @@ class QueueWindow:
 
     @property
     def fits(self) -> bool:
-        """Whether the next message to be appended would stay in memory. If not, it must be stored, express or not."""
+        """Whether the next message to be appended would stay in memory. If not, it must be stored, even if express."""
         return (
             self.read_through == self.last
             and len(self._ready) < self._limit
@@ -214,7 +214,7 @@ class QueueWindow:
         return first_s
 
     def _check(self) -> None:
-        """Assert that no message is only in the store when all are read: it would appear only after a restart."""
+        """Assert that no message is only in the store when all are read. It would appear only after a restart."""
         left_out = self.on_disk if self.complete else min(self.on_disk, 0)
         assert not left_out, f"queue {self.queue} is read to its end, and {left_out} of its messages are not"
 
@@ -247,11 +247,11 @@ class Lane:
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last, on_disk=count)
         self._last = stored.last_used if stored else 0
         self.loaded_through = last
-        """Messages up to this position were there when the store was opened."""
+        """Messages up to this position were in the store when it was opened."""
 
     @property
     def last_position(self) -> int:
-        """The position of the message that joined last."""
+        """The position of the message that joined the queue last."""
         return self._last
 
     def key(self, position: int) -> int:
@@ -273,7 +273,7 @@ class Lane:
                 self.register(writes)
 
     def join(self, messages: Joining, writes: PendingWrites) -> None:
-        """Append messages. The store gets messages that must survive a crash, or for which memory has no room."""
+        """Append messages. Those that must survive a crash, or for which memory has no room, go to the store."""
         packets, message_ids, recoverable, final_ack, expires_s = messages
         first, asks = self._last + 1, repeat(final_ack)
         fitting = self.window.fitting(packets)

@@ -38,11 +38,11 @@ class SystemQueue(StrEnum):
 
 DEAD_LETTERS: Final = (SystemQueue.DEADXACT, SystemQueue.DEADLETTER)
 JOURNAL_SUFFIX: Final = ";journal"
-"""Follows a queue's name in the name of its journal.  [MS-MQMQ] 2.1.1"""
+"""The suffix of a queue's name in the name of its journal.  [MS-MQMQ] 2.1.1"""
 HEARD_OF: Final = (
     UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
 )
-"""Bits of UserHeader.Flags: without these and a FinalAck, a message's receipt has no consequences."""
+"""Bits of UserHeader.Flags. Without any of them or a FinalAck, a message's receipt has no consequences."""
 
 
 def is_system(name: str) -> bool:
@@ -132,17 +132,17 @@ class LocalQueue:
         """Begin as a queue to which no message has come in this process."""
         self.declaration = declaration
         self.is_system = is_system(declaration.name)
-        """Whether it is a dead-letter queue or a journal: messages that are kept there have already ended."""
+        """Whether it is a dead-letter queue or a journal, whose messages have already ended."""
         self.delays = Delays()
-        """The times that messages were here until they were received."""
+        """The times that messages spent here until they were received."""
         self.consumers = Consumers(declaration.name, self._desk.waypoints)
         self.purging = Purging()
         self._fresh: list[bytes] = []
-        """The packets that came since `take_fresh` was called, except letters, which had ended before."""
+        """The packets that came since the last `take_fresh`, except dead letters, which had already ended."""
         self._fresh_letters = self._entered_before = self._restored_count = 0
 
     def respell(self) -> None:
-        """Give the store this spelling of the name, because it has another case."""
+        """Give the store this spelling of the name, which differs from the stored one in case."""
         for lane in self.lanes:
             lane.registered = False
             lane.register(self._desk.writes)
@@ -172,7 +172,7 @@ class LocalQueue:
     def oldest_s(self) -> int | None:
         """Return the SentTime of the oldest message in memory; None if there is none.
 
-        It is the first message of a priority; messages that consumers have come before it.
+        It is the first message of its priority; messages that consumers have are older.
         """
         first = [handed[0].message for handed in self.consumers.unsettled.values() if handed]
         first += [next(iter(lane.window)) for lane in self._lanes.values() if lane.window]
@@ -316,7 +316,7 @@ class LocalQueue:
         return self.consumers.give(consumer, found)
 
     def _first(self) -> Lane | None:
-        """The lane whose turn it is; None if a higher lane has messages that have yet to be read."""
+        """The lane whose turn it is; None if a lane of higher priority has messages that have yet to be read."""
         for lane in self._lanes.values():
             if lane.window:
                 return lane
@@ -325,7 +325,7 @@ class LocalQueue:
         return None
 
     def settle(self, consumer: int, now: Moment) -> None:
-        """Remove the messages of a consumer from the queue: the application has received them.
+        """Remove a consumer's messages from the queue, because the application has received them.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
@@ -338,7 +338,7 @@ class LocalQueue:
         self._end(handed, MessageClass.ACK_RECEIVE)
 
     def reject(self, consumer: int) -> None:
-        """Remove the messages of a consumer, because its application has rejected them.
+        """Remove a consumer's messages, because its application has rejected them.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
@@ -402,7 +402,7 @@ class LocalQueue:
                 self.purging.end(lane, self._desk.writes)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
-        """Whether a consumer has a message of a lane, up to a position, that it may give back."""
+        """Whether a consumer has a message of a lane, up to a position, that it may still give back."""
         return any(one.lane is lane and one.message.position <= position for one in self.consumers.handed)
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:
@@ -423,7 +423,7 @@ class LocalQueue:
         return True
 
     def pages(self) -> Iterable[ReadPage]:
-        """Yield the pages to read now: none while no consumer waits and `peek` has messages to show."""
+        """Yield the pages to read now; none if no consumer waits and `peek` has messages to show."""
         for lane in self._lanes.values():
             if not lane.window or self.consumers.waiting:
                 page = lane.window.wanted()

@@ -24,14 +24,14 @@ OPTIONAL: Final = "optional"
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """Authentication, PrivacyLevel and Security of a Queue, as far as they are about sending.
+    """A Queue's Authentication, PrivacyLevel and Security, as far as they concern sending.
 
     authenticated: whether only signed messages are taken.
     privacy: one of PRIVACY_LEVELS.
     weak_ciphers: the members of WEAK_CIPHERS that are also taken; in upper or lower case.
-    senders: the allowed senders, if not all: SIDs, and the SHA-256 of certificates as 64 hexadecimal digits. A
-        message's SID is its own claim, which `authenticated` proves. EVERYONE stands for all named senders,
-        ANONYMOUS for messages that name none.
+    senders: the allowed senders, if not all are allowed: SIDs, and the SHA-256 of certificates as 64 hexadecimal
+    digits. The SID in a message is a mere claim unless `authenticated` is set. EVERYONE stands for all named senders,
+    ANONYMOUS for messages that do not name a sender.
 
     Raises:
         UsageError: one of the words is not valid.
@@ -54,7 +54,7 @@ class Protection:
                 sid_from_text(sender)
 
     def words(self) -> list[str]:
-        """Return its requirements in words."""
+        """Return the queue's requirements in words."""
         words = ["signed messages alone"] if self.authenticated else []
         if self.privacy != OPTIONAL:
             words.append("encrypted messages alone" if self.privacy == "body" else "no encrypted messages")
@@ -67,7 +67,7 @@ class Protection:
     def check(self, message: UserMessage, *, encrypted: bool) -> None:
         """Check that a message may join the queue.
 
-        message: the message as it joins, so AU tells whether its signature was verified.
+        message: the message as it joins, so that AU shows whether its signature was verified.
         encrypted: whether its body came encrypted.
 
         Raises:

@@ -10,7 +10,7 @@ from mqproto.wire import MessageClass
 
 
 class Purging:
-    """The lanes whose messages have to be deleted; messages that consumers have are deleted if they are returned."""
+    """The lanes whose messages have to be deleted. Messages that consumers have are deleted when they are returned."""
 
     def __init__(self) -> None:
         self.message_class = MessageClass.NACK_Q_PURGED
@@ -23,7 +23,7 @@ class Purging:
 
     @property
     def is_reading(self) -> bool:
-        """Whether messages that no consumer has are yet to be read from disk and deleted."""
+        """Whether messages that no consumer has have yet to be read from disk and deleted."""
         return any(lane.window.read_through < last for lane, last in self._through.items())
 
     def through(self, lane: Lane) -> int:
@@ -39,7 +39,7 @@ class Purging:
         """Delete all messages in these lanes now.
 
         Args:
-            writes: records the last positions, unless a process that starts again knows them anyway.
+            writes: records the last positions, unless a process that starts again knows them in another way.
         """
         self.message_class = message_class
         for lane in lanes:

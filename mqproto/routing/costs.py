@@ -14,8 +14,8 @@ class SitePath(NamedTuple):
     """The cheapest way to a destination site, whose identifier is the table's key.
 
     cost: the sum of its links' costs.
-    next_sites: NextHopSiteID. The specification selects one of several cheapest ways; here the first sites of
-        all of them are given, in the order of the links, for the case that the first cannot be reached.
+    next_sites: NextHopSiteID. The specification selects one of several cheapest ways. Here it has the first sites of
+    all of them, in the order of the links, in case the first site cannot be reached.
     """
 
     cost: int
@@ -26,7 +26,7 @@ def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[
     """The cheapest way from the nearest of the roots to each other site that links connect, by Dijkstra's algorithm.
 
     Args:
-        roots: the sites where the ways begin; a gate of two sites is in both at no cost.
+        roots: the sites where the ways begin. A gate of two sites is in both of them, at no cost.
         links: usable in both directions; every cost is above 0.
     """
     edges: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)

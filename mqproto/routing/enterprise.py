@@ -1,11 +1,11 @@
-"""Queue managers, sites and routing links: the records of an enterprise's directory that routing needs.
+"""Queue managers, sites and routing links: the records of an enterprise's directory that routing uses.
 
-[MS-MQBR] 3.1.1.1, 3.1.5.4 to 3.1.5.8. A text identifies each record: its name, or its GUID in registry form.
+[MS-MQBR] 3.1.1.1, 3.1.5.4 to 3.1.5.8. Each record is identified by a text: its name, or its GUID in registry form.
 Connected networks and foreign sites are missing, because no rule of [MS-MQBR] 3.1 uses them.
 
-Where the specification takes "one of" several, all are given, in the order in which the enterprise lists
-them: the first is the choice, and the others are used if it cannot be reached. To spread the load at random,
-the caller shuffles that order; dice belong to the shell.
+Where the specification chooses "one of" several, all are returned, in the order in which the enterprise lists them. The
+first is the choice, and the others are used if it cannot be reached. To spread the load at random, the caller shuffles
+that order; dice belong to the shell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINK_COSTS: Final = range(1, 1_000_000)
 class Member:
     """A QueueManager record.  [MS-MQDMPR] 3.1.1.1
 
-    sites: SiteIdentifierList; most have one.
+    sites: SiteIdentifierList; most queue managers have one site.
     routing_server: whether it stores and forwards for others.
     out_routing_servers: all messages from it go through one of these; ignored for a routing server, which needs none.
     in_routing_servers: all messages to it come through one of these.
@@ -108,7 +108,7 @@ class Enterprise:
         return self.sites[site].site_gates
 
     def gated_sites_of(self, machine: Member) -> tuple[str, ...]:
-        """The sites for which a machine is a site gate. IsSiteGate tells whether there are any.  [MS-MQBR] 3.1.5.8"""
+        """The sites for which a machine is a site gate. IsSiteGate means that there are any.  [MS-MQBR] 3.1.5.8"""
         return tuple(site for site in machine.sites if machine.identifier in self.sites[site].site_gates)
 
     # Whether they fit together

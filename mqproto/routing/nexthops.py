@@ -1,4 +1,4 @@
-"""A queue manager's knowledge about routes to others.  [MS-MQQB] 3.1.5.2.1, 3.1.7.4, 3.1.7.5"""
+"""The routes to other queue managers that a queue manager knows.  [MS-MQQB] 3.1.5.2.1, 3.1.7.4, 3.1.7.5"""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PING_PORT: Final = 3527
 class NextHop:
     """A neighbour that we call, and its address.  3.1.1.3.1.3
 
-    manager: its queue manager's GUID; None if only a direct format name told us of it.
-    ping: the address and UDP port at which it answers Pings, if not port 3527 of `host`.
+    manager: its queue manager's GUID; None if we know the neighbour only from a direct format name.
+    ping: the address and UDP port at which it answers Pings, if that is not port 3527 of `host`.
     tls: whether it is called by TLS, and has to show the certificate that is pinned to `manager`.
-    learnt: whether it is undeclared: it was met at this address, and is called only if that is allowed.
+    learnt: whether it is undeclared. It was met at this address, and is called only if that is allowed.
     """
 
     manager: Guid | None
@@ -42,7 +42,7 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The next hops to other queue managers: the answers of Get Next Hops for all of them at once.  3.1.7.5
+    """The next hops to other queue managers, as Get Next Hops would return them for each.  3.1.7.5
 
     managers: the next hops to each queue manager that can be reached, the preferred first; a `Router` finds them.
     hosts: the known neighbours by their address or computer name in direct format names.
@@ -86,8 +86,8 @@ class Routes:
     def brings(self, neighbour: Guid, source: Guid, *, target: Guid, own: Guid) -> bool:
         """Whether a neighbour may bring a message: as its source, or as a declared router on the source's way to us.
 
-        A message that was here before may come back: when ways change, a router returns messages that it was
-        given. It was given only messages for queue managers to which it leads.
+        A message that was here before may come back: when ways change, a router returns messages that we gave to it. We
+        gave it only messages for queue managers to which it leads.
 
         target: the queue manager that the message is for.
         own: this queue manager.
@@ -100,7 +100,7 @@ class Routes:
         return source in peer.brings or (target in peer.brings and (source in self.peers or source == own))
 
     def hears(self, host: str) -> bool:
-        """Whether connections from a host are answered: strangers', or those of a queue manager declared there."""
+        """Whether connections from a host are answered, to strangers or to a queue manager that is declared there."""
         return comes_from(host, self.heard) or self.is_declared(host)
 
     def is_declared(self, host: str) -> bool:

@@ -1,4 +1,4 @@
-"""An operator's declarations about other queue managers, and whose GUIDs are believed.
+"""An operator's declarations about other queue managers, and the rule that decides whose GUIDs are believed.
 
 A GUID is a claim: any peer may present any GUID. It is believed in a session that we opened to its declared address,
 that comes from such an address, or whose certificate is pinned to it. All other peers are strangers.
@@ -19,7 +19,7 @@ from mqproto.wire.guid import Guid
 ANYWHERE: Final = "any"
 """The origin that includes every address."""
 HOST_BITS_V6: Final = 64
-"""The prefix length of a host's IPv6 addresses: a host may have a whole /64, which counts as one host."""
+"""The prefix length of a host's IPv6 addresses. A host may have a whole /64, which counts as one host."""
 REMEMBERED_ADDRESSES: Final = 4_096
 
 
@@ -38,7 +38,7 @@ class Peer:
 
 
 def comes_from(host: str, origins: tuple[str, ...]) -> bool:
-    """Whether an address is one of these origins, or in one of them."""
+    """Whether an address is one of these origins, or lies in one of them."""
     return ANYWHERE in origins or host in origins or _within(host, origins)
 
 
@@ -59,7 +59,7 @@ def _network(origin: str) -> IPv4Network | IPv6Network | None:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """The address of a host for comparison: without a zone, and IPv4 in IPv6 as IPv4; None for a name."""
+    """The address of a host for comparison: without a zone, and with IPv4 inside IPv6 as IPv4; None for a name."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

@@ -7,10 +7,10 @@ from mqproto.routing.enterprise import Enterprise, Member
 
 
 class Router:
-    """The next hops as one queue manager of an enterprise sees them.
+    """The next hops from the viewpoint of one queue manager of an enterprise.
 
     Following next hops always ends, at the destination if sites and links connect the two: each site gate hands a
-    message to a site that is nearer to the destination's, and no other queue manager hands a message back.
+    message to a site that is nearer to the destination's site, and no other queue manager hands a message back.
 
     Args:
         enterprise: the records of the directory; if they change, make a new router.
@@ -52,8 +52,8 @@ class Router:
     def _from_site_gate(self, target: Member) -> tuple[str, ...]:
         """GetNextHopsForSiteGate, for a destination in other sites: the gates of the next site.  [MS-MQBR] 3.1.5.3
 
-        Of a destination's sites the specification takes the one that the table happens to list last; we take
-        the nearest. A destination that is itself a gate of the next site is preferred to the others.
+        The specification takes whichever of a destination's sites the table happens to list last; we take the nearest.
+        A destination that is itself a gate of the next site is preferred to the others.
         """
         ways = [self._table[site] for site in target.sites if site in self._table]
         least = min((way.cost for way in ways), default=0)

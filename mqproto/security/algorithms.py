@@ -27,7 +27,7 @@ class Algorithm:
     number: EncryptionAlgorithm of the MessagePropertiesHeader.
     key_bits: the length of its keys; 0 if the provider determines it.
     block_bytes: 1 for a stream cipher.
-    is_weak: whether it is used only if asked for by name.
+    is_weak: whether it is used only if it is asked for by name.
     """
 
     number: int
@@ -49,8 +49,8 @@ class Provider:
     kind: ulProviderType of [MS-MQMQ] 2.2.1, PROV_RSA_FULL or PROV_RSA_AES.
     privacy_level: PrivacyLevel of messages that it encrypts.
     session_key_bits: the length of session keys, if the algorithm does not determine it.
-    key_pair_bits: the length of key pairs made here. The base provider takes only 512; for the others the
-        specification has 1,024.
+    key_pair_bits: the length of key pairs made here. The base provider takes only 512 bits; for the others the
+    specification has 1,024.
     """
 
     word: str
@@ -65,7 +65,7 @@ class Provider:
         """Return the algorithm with this number.
 
         Raises:
-            ProtectionError: the provider does not have it: a failed decryption ([MS-MQMQ] 2.2.19.3).
+            ProtectionError: the provider does not have it, which counts as a failed decryption ([MS-MQMQ] 2.2.19.3).
         """
         if number not in self.algorithms:
             known = ALGORITHMS.get(number)

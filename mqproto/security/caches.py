@@ -2,8 +2,8 @@
 
 [MS-MQQB] 3.1.1.3.3, 3.1.1.3.4, 3.1.6.10 to 3.1.6.13
 
-All of the specification's caches have the same rules: half of the entries go when the cache is full, and a timer
-removes entries that are too old. Ages are measured on the clock that never jumps, not by the time of day.
+All of the specification's caches have the same rules: half of the entries are dropped when the cache is full, and a
+timer removes entries that are too old. Ages are measured on the clock that never jumps, not by the time of day.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ V = TypeVar("V")
 
 
 class ReceiveName(NamedTuple):
-    """Identifies a key that a message has brought.  3.1.5.8.3"""
+    """Identifies a key that came with a message.  3.1.5.8.3"""
 
     remote: Guid
     provider: str
@@ -86,7 +86,7 @@ class AgeingCache(Generic[N, V]):
             self.deadline_ms = now_ms + self._lifetime_ms
 
     def clean(self, now_ms: int) -> None:
-        """Drop expired entries: the cleanup timer is due.  3.1.6.10 to 3.1.6.13"""
+        """Drop expired entries, because the cleanup timer is due.  3.1.6.10 to 3.1.6.13"""
         while self._entries:
             name, (cached_ms, _) = next(iter(self._entries.items()))
             if cached_ms >= now_ms - self._lifetime_ms:

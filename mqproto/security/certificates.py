@@ -1,7 +1,7 @@
 """Certificates of signing keys, as in SenderCert.  [MS-MQMQ] 2.2.20.6
 
-This module does not judge who owns or signed a certificate: the directory, or its substitute, knows the certificates
-of its users by their bytes (3.1.5.8.3).
+This module does not judge the owner or the signer of a certificate: the directory, or its substitute, knows its users'
+certificates by their bytes (3.1.5.8.3).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Certificate:
     """An X.509 certificate with an RSA key. Certificates with equal bytes are equal.
 
     der: its bytes, as a message carries them.
-    subject, issuer: the owner and the signer, as RFC 4514 writes names.
+    subject, issuer: the owner and the signer, in the notation of RFC 4514.
     since_s, until_s: when it is valid, in seconds, UTC.
     """
 

@@ -1,8 +1,8 @@
 """Encrypts and decrypts bodies.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3, [MS-MQMQ] 2.2.19.3
 
 AES and RC2 run in CBC with an initial value of zeros and PKCS #5 padding; the specification gives the mode only for
-AES. RC2 has as many effective bits as its key is long. RC4 starts again with each body, because one key is used for
-many bodies, any of which may be lost. Only a signature, and no cipher, shows that a body was changed.
+AES. RC2 has as many effective bits as its key. RC4 starts again with each body, because one key is used for many
+bodies, any of which may be lost. A cipher does not show that a body was changed; only a signature does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mqproto.security.refusals import bad_encryption, unsupported
 from mqproto.wire.layouts.keyblobs import RC2, RC4
 
 _PYCA_RC2_BYTES: Final = 16
-"""pyca's RC2 takes only keys of this length, and uses all of their bits."""
+"""pyca's RC2 takes only keys of this length, in bytes, and uses all of their bits."""
 
 
 def encrypt(key: SessionKey, body: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Opens and verifies captured messages for an analyst who has keys.
 
-It follows the rules of 3.1.5.8.3, like a queue manager, but answers no sender. So it may tell which key opened a
-message, or that no key did, which a queue manager must keep secret (exchange.py).
+It follows the rules of 3.1.5.8.3, like a queue manager, but answers no sender. So it may say which key opened a
+message, or that no key did. A queue manager must keep this secret (exchange.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mqproto.security.signing import SignatureKind, verified_by
 from mqproto.wire import MessageClass, UserMessage
 
 REMEMBERED: Final = 1_000
-"""The most session keys for which to remember how they are opened: a sender uses a key for many messages."""
+"""The most session keys for which to remember how they are opened, because a sender uses one key for many messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Examiner:
         self._opened: dict[tuple[int, int, bytes], list[tuple[KeyPair, SessionKey]]] = {}
 
     def openings(self, message: UserMessage) -> list[Opening]:
-        """Return the message as opened by each key that fits: at least one, the newest key first.
+        """Return the message as opened by each key that fits: at least one key, the newest first.
 
         Raises:
             ProtectionError: no key fits.

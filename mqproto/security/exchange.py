@@ -1,8 +1,8 @@
 """Puts session keys into SIMPLEBLOBs, and takes them out.  [MS-MQQB] 2.4.2, 3.1.7.1.5, 3.1.5.8.3
 
 The scheme is RSAES-PKCS1-v1_5, which is safe only if nobody can find out whether bytes are correctly encrypted: a
-million answers reveal a key (Bleichenbacher, 1998). So this module never tells. If decryption yields no key of the
-right length, it returns a key derived from the bytes and our private key, much as TLS 1.2 does (RFC 5246 7.4.7.1).
+million answers reveal a key (Bleichenbacher, 1998). So this module never reveals that. If decryption yields no key of
+the right length, it returns a key derived from the bytes and our private key, much as TLS 1.2 does (RFC 5246 7.4.7.1).
 Then the body's padding, or a signature, is wrong, as with any other wrong key.
 """
 
@@ -74,7 +74,7 @@ def session_keys_in(
 
 
 def _decrypted(own: KeyPair, encrypted: bytes) -> bytes:
-    """Return the decrypted bytes: arbitrary ones if they are badly encrypted, or none if OpenSSL before 3.2 refuses."""
+    """Return the decrypted bytes: arbitrary ones if badly encrypted, or none if OpenSSL before 3.2 refuses them."""
     try:
         return own.rsa.decrypt(encrypted, PKCS1v15())
     except ValueError:

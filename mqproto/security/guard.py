@@ -1,10 +1,10 @@
 """The guard of a queue manager that has keys.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
-`Keys` tells the guard who owns which key: it replaces the directory, and the store of private keys. The guard's owner
-may replace it at any time.
+`Keys` has the owner of each key: it replaces the directory, and the store of private keys. The guard's owner may
+exchange it for another at any time.
 
-The guard authenticates last, which 3.1.5.8.3 does first: a signature covers the body in clear, so the message must be
-decrypted before. The result is revealed only after both steps have succeeded.
+The guard authenticates last, although 3.1.5.8.3 does so first: a signature covers the body in clear, so the message
+must be decrypted before. The result is revealed only after both steps have succeeded.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Keys:
     """All keys and certificates that a queue manager knows of.
 
     own: our key pairs for key exchange by the provider's word, the present one first.
-    signers: the signing keys for applications, by name: the sender that messages name, and the key.
+    signers: the signing keys for applications, by name. Each has the sender that messages name, and the key.
     managers: each queue manager's public keys for key exchange, by the provider's word: PublicEncryptionKeyList.
-    users: the certificates of each user by SID, or queue manager by GUID: Certificates of a User.
+    users: the certificates of each user, by SID, or of each queue manager, by GUID: Certificates of a User.
     """
 
     own: Mapping[str, Sequence[KeyPair]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class KeyGuard:
         self._send_base = AgeingCache[SendName, CachedSymmetricKey](send_size, keys_ms)
         self._users = AgeingCache[tuple[bytes, bytes], None](settings.user_cert_cache_size, users_ms)
         self._signatures = OrderedDict[bytes, tuple[Guid, int]]()
-        """The first message that had each of the latest signatures."""
+        """The first message that had each of the recent signatures."""
         self._caches: dict[Timer, AgeingCache[Any, Any]] = {
             Timer.RECEIVE_SYMMETRIC_KEY_CACHE_CLEANUP: self._receive,
             Timer.SEND_SYMMETRIC_KEY_CACHE_CLEANUP: self._send,
@@ -137,7 +137,7 @@ class KeyGuard:
             yield plain
 
     def _see_cipher(self, message: UserMessage, weak: Collection[str]) -> str:
-        """Return the short name of a message's cipher.
+        """Check a message's cipher, and return its short name.
 
         Raises:
             ProtectionError: the cipher is unknown, or weak and not accepted by the queue.
@@ -174,7 +174,7 @@ class KeyGuard:
         self._start(Timer.USER_CERT_CACHE_CLEANUP)
 
     def _see_whether_new(self, message: UserMessage) -> None:
-        """Log a signature that came before: none covers MessageID or time, so a captured message can be replayed.
+        """Log a signature that came before. No signature covers MessageID or time, so messages can be replayed.
 
         A replay looks like a sender that repeats itself, so the message is accepted.
         """
@@ -248,10 +248,10 @@ class KeyGuard:
         return sealed(message, sending)
 
     def _choose(self, message: UserMessage, manager: Guid) -> tuple[Provider, int, PublicKey]:
-        """The provider, the algorithm and the receiver's key.  3.1.7.1.5
+        """Choose the provider, the algorithm and the receiver's key.  3.1.7.1.5
 
         PrivacyLevel is the minimum: of the providers for which the receiver has a key, the strongest is used. A message
-        that names an algorithm uses that algorithm, following note <66>.
+        that names an algorithm uses that algorithm, according to note <66>.
 
         Raises:
             UsageError: the receiver has no suitable key.

@@ -65,7 +65,7 @@ class PublicKey:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicKey:
-        """Return the key in a PUBLICKEYBLOB, or in PEM or DER of a public key or a certificate.
+        """Return the key in a PUBLICKEYBLOB, or in the PEM or DER form of a public key or a certificate.
 
         Raises:
             UsageError: there is no such key.
@@ -91,20 +91,20 @@ class PublicKey:
         return self.rsa.encrypt(octets, PKCS1v15())
 
     def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> PublicKeyBlob:
-        """Return the key as the CryptoAPI writes it."""
+        """Return the key in the CryptoAPI's form."""
         numbers = self.rsa.public_numbers()
         modulus = numbers.n.to_bytes(self.bits // 8, "little")
         return PublicKeyBlob(key_algorithm=algorithm, pub_exp=numbers.e, modulus=modulus)
 
     def pem(self) -> bytes:
-        """Return the key as OpenSSL writes it: SubjectPublicKeyInfo."""
+        """Return the key in OpenSSL's form, SubjectPublicKeyInfo."""
         return self.rsa.public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
 
     @property
     def fingerprint(self) -> str:
-        """The first half of the SHA-256 of its PUBLICKEYBLOB for key exchange, to compare over the telephone."""
+        """The first half of the SHA-256 of its PUBLICKEYBLOB for key exchange, to compare by telephone."""
         digest = hashlib.sha256(public_key_blob.encode(self.blob())).digest()[:16]
         return ":".join(f"{byte:02x}" for byte in digest)
 
@@ -258,7 +258,7 @@ def new_key_pair(bits: int) -> KeyPair:
 
 
 def _fit(numbers: rsa.RSAPrivateNumbers) -> bool:
-    """Whether the numbers of a private key fit each other; signing with others would reveal the secret."""
+    """Whether the numbers of a private key fit together; signing with other numbers would reveal the secret."""
     p, q, d, public = numbers.p, numbers.q, numbers.d, numbers.public_numbers
     return (
         min(p, q) > 1

@@ -23,7 +23,7 @@ from mqproto.wire.layouts.keyblobs import RC2
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PUBLIC
 
 SEALED_FOR: Final = (PRIVATE_ON_DESTINATION, PUBLIC)
-"""The types of destinations with a known queue manager, and therefore a known key."""
+"""The types of destinations whose queue manager is known, and therefore its key."""
 ReceiveCache = AgeingCache[ReceiveName, CachedSymmetricKey]
 
 
@@ -79,7 +79,7 @@ def opened(
 ) -> UserMessage:
     """Return the message with its body decrypted and EB cleared; it still has the encrypted key.
 
-    If `openings` yields several, this is the first.
+    If `openings` yields several forms, this is the first.
     """
     return next(openings(message, own, cache, now_ms, reject_reduced=reject_reduced))
 
@@ -92,8 +92,8 @@ def openings(
     *,
     reject_reduced: bool = False,
 ) -> Iterator[UserMessage]:
-    """Yield the possible clear forms of a message, at least one. There are several if a wrong key fits by chance, which
-    one in 256 does for a wrong key pair of the same length. Only a signature tells them apart.
+    """Yield the possible clear forms of a message, at least one. There are several if a wrong key fits by chance, as
+    one in 256 wrong key pairs of the same length does. Only a signature tells the forms apart.
 
     Args:
         own: our key pairs for key exchange by the provider's word, the present one first.

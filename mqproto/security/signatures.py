@@ -1,7 +1,7 @@
 """Makes and verifies signatures of bytes.  [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
 signing.py decides which bytes of a message to sign. The hash is encrypted as in PKCS #1 1.5, with the name of its
-algorithm, and the result is in the message with its least significant byte first, as the CryptoAPI writes it.
+algorithm, and the result is in the message with its least significant byte first, as in the CryptoAPI.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 [MS-MQMQ] 2.5, [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
 A field is hashed as it is in the packet, from its first byte to its last: numbers little-endian, a label with its NUL,
-a queue's name without the padding after it. An absent field is left out. Bits become bytes as the specification says.
-The body is hashed in clear: 3.1.7.1 signs before it encrypts, so a verifier must decrypt first, although 3.1.5.8.3
-has the opposite order.
+a queue's name without the padding after it. An absent field is left out. Bits become bytes in the specification's way.
+The body is hashed in clear: 3.1.7.1 signs before it encrypts, so a verifier must decrypt first, although 3.1.5.8.3 has
+the opposite order.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
 
 
 def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[SignatureKind, PublicKey]:
-    """Return the kind of a message's signature, and the first key that verifies it; give at least one key.
+    """Return the kind of a message's signature, and the first of the given keys, at least one, that verifies it.
 
     Raises:
         ProtectionError: the message is not signed, or not with one of these keys. If its signature cannot be checked,
@@ -124,7 +124,7 @@ def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[Signat
 
 
 def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
-    """Yield the possible kinds of a message's signature, in the order to try, with its bytes.  3.1.5.8.3
+    """Yield the possible kinds of a message's signature, in the order to try, with the signature's bytes. 3.1.5.8.3
 
     A signature of MSMQ 3.0 may also be in the SecurityHeader, according to [MS-MQMQ] 2.2.20.6.
     """
@@ -167,8 +167,9 @@ def hashed(message: UserMessage, kind: SignatureKind) -> bytes:
 def _names_of(
     types: tuple[int, int, int], destination: QueueName, admin: QueueName, response: QueueName
 ) -> tuple[bytes, bytes, bytes]:
-    """Return queue names as a packet has them, without padding. Cached because `inspect_packet` takes a millisecond and
-    there are few names."""
+    """Return queue names in the form of a packet, without padding. They are cached because `inspect_packet` takes a
+    millisecond, and there are few names.
+    """
     message = user_message(
         source=NULL_GUID, destination_manager=NULL_GUID, destination=0, message_id=0, sent_time_s=0, body=b""
     )
@@ -196,7 +197,7 @@ def _raw(fields: list[SeenField], name: str) -> bytes:
 
 
 def _numbers(message: UserMessage) -> bytes:
-    """Return the bits and numbers of 2.5.2 and 2.5.3, each in as many bytes as the specification says."""
+    """Return the bits and numbers of 2.5.2 and 2.5.3, each in the number of bytes that the specification gives."""
     user, properties = message.user, message.properties
     return _NUMBERS(
         user.delivery_mode,

@@ -1,4 +1,4 @@
-"""Session acknowledgments: which messages the neighbour has received, and which it has saved.  3.1.1.6.1, 3.1.5.5"""
+"""Session acknowledgments: of messages that the neighbour has received, and that it has saved.  3.1.1.6.1, 3.1.5.5"""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ ACK_DELAY_MS: Final = 100
 """How long an acknowledgment waits for further messages to acknowledge."""
 ACK_WINDOW_PART: Final = 4
 ACK_BYTES: Final = 64 * 1024
-"""An acknowledgment leaves at once for one part in ACK_WINDOW_PART of the window, or for this many bytes."""
+"""An acknowledgment leaves at once when this many bytes are outstanding, or one part in ACK_WINDOW_PART of the window.
+"""
 SMOOTHED: Final = 1 / 8
 """The weight of the latest measurement in the average time to acknowledge, as for TCP's round trips (RFC 6298)."""
 HALF_CIRCLE: Final = 0x8000
@@ -40,7 +41,7 @@ def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> N
 
 
 def count_received(data: SessionData, count: int, *, recoverable: bool) -> None:
-    """Count UserMessages that came, also those that turn out to be duplicates.  3.1.5.8.2, 3.1.5.8.7
+    """Count UserMessages that came, including those that turn out to be duplicates.  3.1.5.8.2, 3.1.5.8.7
 
     By the letter of 3.1.5.8.1 a duplicate would not be counted. Then the counts of both ends would differ, and the next
     session acknowledgment would close the session.
@@ -55,9 +56,9 @@ def count_received(data: SessionData, count: int, *, recoverable: bool) -> None:
 def is_due(data: SessionData, now: Moment) -> bool:
     """Whether to acknowledge received messages in this turn. If not, the Session Ack Send Timer runs.  3.1.2.5
 
-    A message that comes alone would get its own acknowledgment, which costs both ends as much as a message.
-    So the acknowledgment waits for more messages, unless so much is outstanding that the sender might wait for
-    it. By the letter it would leave at the 33rd message, or after half a second.  3.1.5.8.7
+    A message that comes alone would get its own acknowledgment, which costs both ends as much as a message. So the
+    acknowledgment waits for more messages, unless so much is outstanding that the sender might wait for it. By the
+    letter of 3.1.5.8.7, it would leave at the 33rd message, or after half a second.
 
     For an express message it leaves at once, because after a crash the receipt is forgotten here.
     """
@@ -81,7 +82,8 @@ def is_due(data: SessionData, now: Moment) -> bool:
 def acknowledge(data: SessionData) -> None:
     """Acknowledge all received messages, 32 recoverable ones per header. They are on disk when the headers leave.
 
-    One header is added to the last UserMessage of the outbox, if there is one; the others go alone.  3.1.6.4, 3.1.7.11
+    One header is added to the last UserMessage of the outbox, if there is one. The others are sent alone.  3.1.6.4,
+    3.1.7.11
     """
     if data.unacked_received_msg_count == 0:
         return
@@ -108,7 +110,7 @@ def acknowledge(data: SessionData) -> None:
 
 
 def say_paused(data: SessionData) -> None:
-    """Send a SessionAck with a window of one and nothing new: a queue towards the neighbour is on hold.  3.1.7.13
+    """Send a SessionAck with a window of one and nothing new, because a queue to the neighbour is on hold.  3.1.7.13
 
     Received messages that are not yet on disk are acknowledged after the commit as usual, with our window.
     """
@@ -173,7 +175,7 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
 
 
 def time_acknowledgment(data: SessionData, now: Moment) -> None:
-    """Measure the time to acknowledge, one message at a time: the last of those that were sent together."""
+    """Measure the time to acknowledge, for one message at a time: the last of those that were sent together."""
     assert data.timed_ms is not None
     if ahead(acknowledged_count(data), data.timed_number) < HALF_CIRCLE:
         took_ms, known_ms = now.uptime_ms - data.timed_ms, data.acknowledged_ms
@@ -184,9 +186,9 @@ def time_acknowledgment(data: SessionData, now: Moment) -> None:
 def take_saved(data: SessionData, header: SessionHeader) -> bool:
     """Complete the messages that the header says were saved. Return False if that closed the session.  3.1.5.5.3
 
-    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 are saved, too. If no bit
-    is set, the number itself counts, by the first sentence of 3.1.5.5.3. It is 0 if nothing was saved, so 0 without a
-    bit says nothing, also after the count has wrapped.  [MS-MQMQ] 2.2.20.4
+    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all messages before bit 0 are saved, too.
+    If no bit is set, the number itself counts, by the first sentence of 3.1.5.5.3. The number is 0 if nothing was
+    saved, so 0 without a bit says nothing, even after the count has wrapped.  [MS-MQMQ] 2.2.20.4
     """
     base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags or 1
     first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF

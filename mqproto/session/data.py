@@ -41,7 +41,7 @@ class SessionState(Enum):
 class ConnectionStatus(StrEnum):
     """The progress of an attempt at a session, or its failure: a Status of ConnectionHistory.  [MS-MQDMPR] 3.1.1.3
 
-    Only failures that can be told apart here are listed; each attempt also has its reason in words.
+    Only failures that we can distinguish are listed; each attempt also has its reason in words.
     """
 
     IN_PROCESS = "InProcess"
@@ -52,7 +52,7 @@ class ConnectionStatus(StrEnum):
     SOCKET_CONNECT_FAILURE = "SocketConnectFailure"
     CONNECTION_REFUSED = "ConnectionRefused"
     CERTIFICATE_VALIDATION_FAILURE = "CertificateValidationFailure"
-    """A message, not a session, failed: it could not be encrypted for its destination.  [MS-MQQB] 3.1.7.1.5.1"""
+    """A message failed, not a session, because it could not be encrypted for its destination.  [MS-MQQB] 3.1.7.1.5.1"""
 
 
 class Remote(NamedTuple):
@@ -133,7 +133,7 @@ class SessionData:
     unacked_received_bytes: int = 0
     """The bytes received since our last acknowledgment, including the neighbour's acknowledgments."""
     ack_due_ms: int | None = None
-    """When to acknowledge received messages; None if none waits for that."""
+    """When to acknowledge received messages; None if no message waits for that."""
     received_window_size: int = 1
     session_active: bool = False
     received_ack: bool = False
@@ -143,13 +143,13 @@ class SessionData:
     unacknowledged: deque[InFlight] = field(default_factory=deque)
     """Sent messages that no AckSequenceNumber covers yet."""
     unsaved: deque[InFlight] = field(default_factory=deque)
-    """Sent recoverable messages not yet flagged as saved, in order of their sequence numbers, without gaps."""
+    """Sent recoverable messages not yet flagged as saved, in the order of their sequence numbers, without gaps."""
     in_flight_bytes: int = 0
     timed_number: int = 0
     timed_ms: int | None = None
     """When message `timed_number` was sent; None if no message is being timed."""
     acknowledged_ms: float | None = None
-    """The time that the neighbour has recently taken to acknowledge; None if it has acknowledged nothing."""
+    """The time that the neighbour has recently taken to acknowledge a message; None if it has not acknowledged any."""
     completed: list[InFlight] = field(default_factory=list)
     """Messages completed since the queue manager last looked: express ones received, recoverable ones saved."""
 

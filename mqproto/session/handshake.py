@@ -12,8 +12,9 @@ from mqproto.wire import NULL_GUID, ConnectionParameters, EstablishConnection, e
 
 OURSELVES: Final = "it is this node by another address, or a copy of it, which needs a new identity"
 ANSWERED: Final = 0x5A
-"""BaseHeader.Reserved of an answer. Receivers ignore it ([MS-MQMQ] 2.2.19.1), but the specification's frame
-of an answer has this value, Windows sends it, and scanners know queue managers by it.  4.1.4"""
+"""BaseHeader.Reserved in an answer. Receivers ignore it ([MS-MQMQ] 2.2.19.1), but the specification's frame of an
+answer has this value, Windows sends it, and scanners recognize queue managers by it.  4.1.4
+"""
 
 
 def request_connection(data: SessionData, now: Moment) -> None:
@@ -33,8 +34,8 @@ def request_connection(data: SessionData, now: Moment) -> None:
 def answer_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
     """Grant a session that a neighbour asks for, or refuse it and close.  3.1.5.3.1
 
-    The GUID that it presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is accepted,
-    because it belongs to a direct format name; by 2.2.1 it would be refused.
+    The GUID that the neighbour presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is
+    accepted, because it belongs to a direct format name; by 2.2.1 it would be refused.
     """
     data.remote_qm = packet.client_guid
     refusal = None
@@ -126,7 +127,7 @@ def adopt_parameters(data: SessionData, packet: ConnectionParameters, now: Momen
 
 
 def refused_after_all(data: SessionData, peer: str) -> None:
-    """Handle ConnectionParameters with CS set: a refusal. 3.1.5.4 says no more about it.  [MS-MQQB] 2.2.1"""
+    """Handle ConnectionParameters with CS set, which is a refusal. 3.1.5.4 says no more about it.  [MS-MQQB] 2.2.1"""
     data.status = ConnectionStatus.CONNECTION_REFUSED
     data.close("2.2.1", f"the {peer} refused the connection in its ConnectionParameters")
 

@@ -54,11 +54,11 @@ from mqproto.wire.patch import beginning
 __all__ = ["ConnectionStatus", "Data", "InFlight", "Remote", "Session", "SessionState"]
 
 Data: TypeAlias = bytes | bytearray | memoryview
-"""The types in which bytes come."""
+"""The types of bytes that are accepted."""
 
 
 class Rule(NamedTuple):
-    """The function that handles an expected packet, and its section."""
+    """The function that handles an expected packet, and the section that describes it."""
 
     section: str
     act: Callable[[SessionData, Any, Moment], None]
@@ -88,19 +88,20 @@ WELCOME: Final = {
 }
 """The packets that each state expects, for the PacketBuffer, which judges the first 16 bytes.
 
-Before a session is open, each state expects one packet of one size, and the next state another. So a peer
-sends 604 bytes in all, an EstablishConnection and a ConnectionParameters, or it is refused at a packet's
-head. At most 572 bytes are kept. Bytes that come after the session was closed are ignored.
+Before a session is open, each state expects one packet of one size, and the next state another. So a peer sends exactly
+604 bytes, an EstablishConnection and a ConnectionParameters, or is refused at a packet's head. At most 572 bytes are
+kept. Bytes that come after the session was closed are ignored.
 """
 WELCOME_WHEN_OPEN: Final = WELCOME[SessionState.OPEN]
 STRANGERS_IN_FLIGHT_BYTES: Final = 2**20
 """The most unacknowledged bytes on a session that a stranger has opened."""
 PACKET_MS: Final = 60_000
 PACKET_BYTES_PER_S: Final = 8 * 1024
-"""How long a packet that has begun may take, from any peer: a fixed time, plus its size at this rate. Longer would be
-useless, because its sender waits for our acknowledgment only 20 to 120 s (3.1.2.4)."""
+"""The rate that determines how long a packet that has begun may take, from any peer: a fixed time, plus its size at
+this rate. More time would be useless, because its sender waits for our acknowledgment only 20 to 120 s (3.1.2.4).
+"""
 UNSAVED_LIMIT: Final = 0x7FFF
-"""Half of the 16-bit circle: beyond it, an old acknowledgment could not be told from a new one."""
+"""Half of the 16-bit circle. Beyond it, an old acknowledgment could not be told from a new one."""
 
 
 class Session:
@@ -174,7 +175,7 @@ class Session:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the peer opened it."""
+        """Whether the peer opened the session."""
         return not self.data.initiator
 
     @property
@@ -197,7 +198,7 @@ class Session:
 
     @property
     def window_announced(self) -> int:
-        """The WindowSize that the neighbour announced last."""
+        """The WindowSize that the neighbour last announced."""
         return self.data.received_window_size
 
     @property
@@ -212,7 +213,7 @@ class Session:
 
     @property
     def acknowledged_ms(self) -> float | None:
-        """The time that the neighbour has recently taken to acknowledge; None if it has acknowledged nothing."""
+        """The time that the neighbour has recently taken to acknowledge a message; None if it acknowledged none."""
         return self.data.acknowledged_ms
 
     @property
@@ -269,7 +270,7 @@ class Session:
     def drop_body(self, may_drop: Callable[[bytes], bool]) -> None:
         """Drop the body of an arriving message, if that is allowed; zeros replace it.
 
-        may_drop: gets the message without its body, its extension and later headers.
+        may_drop: decides that; it gets the message without its body, its extension and later headers.
         """
         found = beginning(self._buffer.pending) if self.is_open else None
         if found is not None and may_drop(found[0]):
@@ -303,7 +304,7 @@ class Session:
     def _time_packet(self, begun_bytes: int, came_bytes: int, now: Moment) -> None:
         """Start, continue or stop the timer of an incomplete packet, which runs from the packet's beginning.
 
-        begun_bytes: the bytes of the incomplete packet before these bytes came.
+        begun_bytes: the bytes of the incomplete packet before the latest bytes came.
         """
         left_bytes = self.begun_bytes
         if not left_bytes or self.data.closed is not None:
@@ -407,8 +408,9 @@ class Session:
         self.data.close(section, reason)
 
     def refuse(self, section: str, reason: str) -> None:
-        """Close the session because a UserMessage from the neighbour cannot be taken. Our own messages are not to
-        blame."""
+        """Close the session because a UserMessage from the neighbour cannot be taken. Our own messages are not the
+        cause.
+        """
         self.has_refused |= self.data.closed is None
         self.data.close(section, reason)
 

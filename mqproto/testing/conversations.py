@@ -33,7 +33,7 @@ SENT_S: Final = 1_700_000_000
 
 
 class Turn(NamedTuple):
-    """One packet of a conversation, and whether the initiator of the session sends it."""
+    """One packet of a conversation, and whether the session's initiator sends it."""
 
     initiator: bool
     data: bytes
@@ -127,8 +127,9 @@ def _handshakes(draw: st.DrawFn, initiator: _ConversationSide, acceptor: _Conver
 
 @st.composite
 def _session_headers(draw: st.DrawFn, one: _ConversationSide, other: _ConversationSide) -> SessionHeader:
-    """A possible SessionHeader of `one` about `other`'s messages: some were received, and some recoverable ones
-    saved."""
+    """A possible SessionHeader from `one` about `other`'s messages: some of them were received, and some recoverable
+    ones saved.
+    """
     received = draw(st.integers(0, other.unacknowledged))
     other.unacknowledged -= received
     saved = draw(st.integers(0, min(other.recoverable_sent - other.saved, 32)))
@@ -183,7 +184,7 @@ def _messages(draw: st.DrawFn, kind: str, one: _ConversationSide, other: _Conver
 
 @st.composite
 def nearly_valid_conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
-    """A conversation with one fault: a packet mutated, lost, doubled, late, inserted, or from the other side."""
+    """A conversation with one fault: a packet is mutated, lost, doubled, late, inserted, or from the other side."""
     turns = draw(conversations(longest=longest))
     at = draw(st.integers(0, len(turns) - 1))
     turn = turns[at]

@@ -51,8 +51,9 @@ T = TypeVar("T")
 
 
 def made_once(make: Callable[P, st.SearchStrategy[T]]) -> Callable[P, st.SearchStrategy[T]]:
-    """Cache the strategies of a function, because hypothesis examines each new strategy, which takes as long as a
-    draw."""
+    """Cache the strategies that a function returns, because hypothesis examines each new strategy, which takes as long
+    as a draw.
+    """
     return cast("Callable[P, st.SearchStrategy[T]]", cache(make))
 
 
@@ -106,7 +107,7 @@ def queue_managers() -> st.SearchStrategy[Guid]:
 
 @made_once
 def padding() -> st.SearchStrategy[bytes]:
-    """Padding bytes as a sender may leave them; only those of the right size reach the wire."""
+    """Padding bytes with any content that a sender may leave there. Only padding of the right size reaches the wire."""
     return st.binary(max_size=3)
 
 
@@ -131,7 +132,7 @@ def labels() -> st.SearchStrategy[str | None]:
 
 @made_once
 def direct_names() -> st.SearchStrategy[str]:
-    """Direct format names as they go on the wire, without `DIRECT=`, and other texts."""
+    """Direct format names in their form on the wire, without `DIRECT=`, and other texts."""
     usual = st.from_regex(r"(OS:[a-z]{1,15}|TCP:127\.0\.0\.[1-9])\\(private\$\\)?[a-z]{1,10}", fullmatch=True)
     return usual | texts(20) | st.just("OS:" + "q" * 300)
 
@@ -151,7 +152,7 @@ def tx_sequence_ids() -> st.SearchStrategy[TxSequenceId]:
 def base_headers(
     draw: st.DrawFn, *, internal: bool = False, session: bool = False, debug: bool = False
 ) -> BaseHeader:
-    """A BaseHeader whose bits announce just these headers; TR comes with DH only."""
+    """A BaseHeader whose bits announce just these headers. TR comes only with DH."""
     header = BaseHeader(reserved=u8(draw), flags=u16(draw), time_to_reach_queue_s=u32(draw))
     header.internal = internal
     header.session_header = session
@@ -162,7 +163,7 @@ def base_headers(
 
 @made_once
 def queue_name(kind: int) -> st.SearchStrategy[QueueName]:
-    """A name that fits the type bits."""
+    """A queue's name of the type that these bits give."""
     if kind in (NO_QUEUE, SAME_AS_ADMIN_QUEUE):
         return st.none()
     if kind == PUBLIC:
@@ -236,7 +237,7 @@ def transaction_headers(draw: st.DrawFn) -> TransactionHeader:
 
 @made_once
 def sids() -> st.SearchStrategy[str]:
-    """Security identifiers as people write them, in each form of [MS-DTYP] 2.4.2.1."""
+    """Security identifiers as text, in each form of [MS-DTYP] 2.4.2.1."""
     authorities = st.sampled_from(["5", "1", "4294967295", "0x100000000000"])
     return st.builds(
         lambda authority, numbers: "-".join(["S-1", authority, *map(str, numbers)]),

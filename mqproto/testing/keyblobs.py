@@ -1,4 +1,4 @@
-"""Strategies for keys as the CryptoAPI writes them."""
+"""Strategies for keys in the CryptoAPI's form."""
 
 from __future__ import annotations
 

@@ -215,6 +215,6 @@ def nearly_valid_packets() -> st.SearchStrategy[bytes]:
 
 @st.composite
 def chunked(draw: st.DrawFn, data: bytes) -> list[bytes]:
-    """`data` in pieces, as TCP might deliver it."""
+    """`data` in pieces such as TCP might deliver."""
     cuts = sorted(draw(st.sets(st.integers(0, len(data)))))
     return [data[i:j] for i, j in zip([0, *cuts], [*cuts, len(data)], strict=True)]

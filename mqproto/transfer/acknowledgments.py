@@ -10,8 +10,9 @@ from mqproto.wire.guid import Guid
 
 
 def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
-    """Where to send a message's acknowledgments: by a direct name if the message came by one, else by its sender's
-    GUID."""
+    """Where to send a message's acknowledgments: to a direct name if the message came by one, else to its sender's
+    GUID.
+    """
     user = message.user
     return ReplyTo(user.source_queue_manager, peer if isinstance(user.destination_queue, str) else None)
 

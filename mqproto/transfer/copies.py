@@ -1,8 +1,7 @@
-"""Others' messages that wait unsent in a queue, remembered so that a resend is not stored beside an earlier copy.
+"""Remembers others' messages that wait unsent in a queue, so that a resend is not stored beside an earlier copy.
 
-A sender that gets no OrderAck sends again, and an intermediate whose next hop is down would keep every copy.
-The intermediate identifies messages by source and MessageID, and does not read the TransactionHeader.  [MS-MQQB]
-3.1.1.6.2
+A sender that gets no OrderAck sends again, and an intermediate queue manager whose next hop is down would keep every
+copy. It identifies messages by source and MessageID, and does not read the TransactionHeader.  [MS-MQQB] 3.1.1.6.2
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from mqproto.wire.glance import identifier_of, is_transactional
 from mqproto.wire.guid import Guid
 
 KNOWN: Final = 16_384
-"""The most waiting messages of a queue that are remembered, those that leave first; about 250 bytes each. A resend
-sends the oldest messages again, so these are the likely duplicates."""
+"""The most waiting messages of a queue that are remembered, at about 250 bytes each: those that leave first. A resend
+sends the oldest messages again, so these are the likely duplicates.
+"""
 
 AS_IT_IS: Final = 0
-"""Returned in place of a position, which is at least 1: the message waits with the same bytes."""
+"""Returned in place of a position, which is at least 1, if the message waits with the same bytes."""
 
 MessageName = tuple[Guid, int]
 """Source and MessageID."""
@@ -43,7 +43,7 @@ class Copies:
         self._hashes: dict[int, int] = {}
         """The hashes of packets that are not in the window, by position."""
         self._looked_at = 0
-        """The window's next position when the messages that had left were last removed here."""
+        """The window's next position at the time when the messages that had left were last removed from here."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -64,7 +64,7 @@ class Copies:
         return not self._places.keys().isdisjoint(names)
 
     def is_back(self, message: Waiting) -> None:
-        """Note that a message that was sent before, or was only in the store, is in memory now."""
+        """Note that a message that had been sent, or was only in the store, is in memory now."""
         if is_transactional(message.packet):
             self._hashes.pop(message.position, None)
             name = identifier_of(message.packet)
@@ -86,7 +86,7 @@ class Copies:
         return copy
 
     def is_withheld(self, position: int, packet: bytes) -> None:
-        """Note that a message that was sent before waits outside the window."""
+        """Note that a message that had been sent waits outside the window."""
         if is_transactional(packet) and position >= self._places.get(name := identifier_of(packet), 0):
             self._places[name] = position
             self._hashes[position] = hash(packet)

@@ -1,7 +1,7 @@
 """The progress of an outgoing sequence, as positions in its queue.  3.1.1.6.2
 
 Positions count all messages that ever joined the queue. Numbers, from 1, count those of the current sequence, which
-begins behind `base`; so message `number` is at position `base + number`.
+begins after `base`; so message `number` is at position `base + number`.
 
     base        acknowledged    saved_through   sent_ceiling             last
      │ OrderAck came │ next hop has │ was sent once │ was never sent       │
@@ -24,14 +24,14 @@ CEILING_BLOCK: Final = 256
 
 
 class Cursors:
-    """The places of one sequence; all are positions. Before anything is sent, all but `last` are the same.
+    """The places of one sequence; all of them are positions. Before anything is sent, all except `last` are the same.
 
     base: the position before the first message of the current sequence.
     acknowledged: the last message that an OrderAck has acknowledged; all before it are acknowledged, too.
-    saved_through: the last message up to which the next hop has all on its disk.
+    saved_through: the last message such that the next hop has all messages up to it on its disk.
     sent_ceiling: no message after it was ever sent. It is unknown after a restart, so it begins as the stored ceiling.
     stored_ceiling: the ceiling in the store.
-    resend_after, resend_through: during a resend, the messages between them are still to be read.
+    resend_after, resend_through: during a resend, the messages between these two have yet to be read.
     resent_through: the last message that was sent again.
     """
 
@@ -51,7 +51,7 @@ class Cursors:
         self.begin(last)
 
     def begin(self, last: int) -> None:
-        """Begin a new sequence after the last message of the queue; none of its messages was sent."""
+        """Begin a new sequence after the last message of the queue, without messages of its own yet."""
         self.base = self.acknowledged = self.saved_through = self.sent_ceiling = self.stored_ceiling = last
         self.end_resend()
 
@@ -82,7 +82,8 @@ class Cursors:
         """Note that the destination, and so the next hop, has all messages up to a position.
 
         Returns:
-            Whether these are more than were sent again: then the first copies were only late, and the resend ends.
+            Whether these are more messages than were sent again. If so, the first copies were only late, and the resend
+            ends.
         """
         self.acknowledged = position
         self.saved_through = max(self.saved_through, position)

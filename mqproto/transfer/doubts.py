@@ -1,9 +1,9 @@
-"""Dead letters of messages that may have arrived, until their destinations say so.  [MS-MQQB] 3.1.1.1.1.7
+"""Remembers the dead letters of messages that may have arrived, until their destinations say so.  [MS-MQQB] 3.1.1.1.1.7
 
-With `expire_sent = figures` a transactional message expires even if it was sent and its OrderAck is awaited. Its fate
-is not known here: it is in doubt. A row in a queue of the store, at the dead letter's position, marks the letter, so
-an acknowledgment that comes after a restart also finds it. The row is the FinalAck that this queue manager would have
-sent for its own message, and identifies the message. Each queue with letters in doubt, the system's or an
+With `expire_sent = figures` a transactional message expires even if it was sent and its OrderAck is awaited. Its
+outcome is then unknown, so it is in doubt. A row in a queue of the store, at the dead letter's position, marks the
+letter, so an acknowledgment that comes after a restart also finds it. The row is the FinalAck that this queue manager
+would have sent for such a message, and identifies the message. Each queue with letters in doubt, the system's or an
 application's, has such a queue of marks.
 """
 
@@ -29,7 +29,7 @@ from mqproto.wire import (
 )
 
 IN_DOUBT_NAME: Final = "in_doubt$"
-"""The name of that queue in the store. It has the order queue's kind, and its messages stay in memory.
+"""The name of that queue of marks in the store. It has the order queue's kind, and its messages stay in memory.
 
 For an application's letters, the number of their lane follows.
 """
@@ -75,7 +75,7 @@ class Doubts:
         """The messages in doubt, the oldest first."""
         self._letters = letters
         self._lists: dict[int, int] = {}
-        """By a lane of letters, the store's number of the queue that marks the letters in doubt."""
+        """By a lane of dead letters, the store's number of the queue of marks for the letters in doubt."""
         for row in state.queues:
             if row.kind is QueueKind.ORDER and row.name.startswith(IN_DOUBT_NAME):
                 self._lists[int(row.name[len(IN_DOUBT_NAME) :] or letters.queue)] = row.queue
@@ -103,7 +103,7 @@ class Doubts:
         return number
 
     def add(self, message: UserMessage, letters: LocalQueue, now: Moment) -> None:
-        """Remember a message that may have arrived: it has just become the last dead letter of a queue."""
+        """Remember a message that may have arrived, and that has just become the last dead letter of a queue."""
         lane = letters.lane(0)
         letter = lane.last_position
         if len(self) >= DOUBTS:

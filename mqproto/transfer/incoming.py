@@ -25,13 +25,14 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
 
 
 def begins(header: TransactionHeader) -> bool:
-    """Whether a transactional message comes next if nothing is known about its sequence."""
+    """Whether a transactional message comes next if its sequence is unknown."""
     return not header.previous_tx_sequence_number
 
 
 SequenceKey: TypeAlias = tuple[Guid, int, QueueName]
-"""Identifies an incoming sequence: source queue manager, number of the local queue, and its name in the
-packets as the first of them spelled it."""
+"""Identifies an incoming sequence: source queue manager, number of the local queue, and the name of this queue in the
+first packet.
+"""
 
 
 def held_name(key: SequenceKey) -> str:
@@ -79,7 +80,7 @@ class IncomingSequence:
     """The messages of one source queue manager for one of our queues under one of its names.  [MS-MQDMPR] 3.1.1.5
 
     A sequence outlives sessions, restarts and routes, so its key is these three, not the session. A sender may number
-    messages under a private and a direct format name separately, so the name is part of the key: spellings.py.
+    messages under a private and a direct format name separately, so the name is part of the key (see spellings.py).
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class IncomingSequence:
         self.last_access_s = now.utc_s
         self.reply_to = ReplyTo(self.source, None)
         self.peer = ""
-        """The address from which the last message came; acknowledgments go by it."""
+        """The address from which the last message came, and to which acknowledgments go."""
         self.held_bytes = 0
         self.held_count_total = 0
         self.duplicate_count = 0
@@ -116,11 +117,11 @@ class IncomingSequence:
 
     @property
     def place(self) -> tuple[TxSequenceId, int] | None:
-        """The last message accepted, as an OrderAck names it; None if there was none.
+        """The last message accepted, in the form in which an OrderAck names it; None if there was none.
 
         A message of a later sequence may have come early, held or not. Then its sender keeps no message of earlier
-        sequences, and none of the later sequence was accepted here: its number is 0. If we had acknowledged
-        some, this store is a restored earlier copy, and they are lost.
+        sequences, and no message of the later sequence was accepted here, so the number is 0. If we had acknowledged
+        any, this store is a restored earlier copy, and those messages are lost.
         """
         early = self._order[0][0] if self._order else self._turned_away
         if early > self.identifier:
@@ -142,7 +143,7 @@ class IncomingSequence:
         return had + 1, self._held[key].header.previous_tx_sequence_number
 
     def has_had(self, header: TransactionHeader) -> bool:
-        """Whether a message came before, and was accepted or finally handled."""
+        """Whether a message came before, and was accepted or finally dealt with."""
         return (header.tx_sequence_id, header.tx_sequence_number) <= (self.identifier, self.number)
 
     def awaits(self, header: TransactionHeader) -> bool:
@@ -152,7 +153,7 @@ class IncomingSequence:
     def take(self, header: TransactionHeader, size_bytes: int, *, may_hold: bool = True) -> ArrivalVerdict:
         """Decide about a message, and advance the sequence if it is accepted.  3.1.5.8.6
 
-        A message that is not accepted does not advance the sequence: by the letter it would, and then the
+        A message that is not accepted does not advance the sequence. By the letter of 3.1.5.8.6 it would, and then the
         messages before it would be lost.
 
         may_hold: whether an early message may be held; a stranger's message may not.
@@ -228,8 +229,9 @@ class IncomingSequence:
         return self._last_held_position
 
     def release(self) -> tuple[list[Held], list[Held]]:
-        """After an acceptance, return the held messages that are next, in order, and those that are no longer
-        needed."""
+        """After an acceptance, return the held messages that are next, in order, and the held messages that are no
+        longer needed.
+        """
         accepted: list[Held] = []
         stale: list[Held] = []
         for key in self._order:
@@ -249,8 +251,8 @@ class IncomingSequence:
     def schedule_order_ack(self, now: Moment) -> None:
         """Start or postpone the Order Ack Send Timer after a transactional message.  3.1.1.6.2, 3.1.2.7
 
-        It is postponed only while the last OrderAck is less than MaximumOrderAckDelay ago, so an OrderAck comes in the
-        end.
+        It is postponed only while the last OrderAck is less than MaximumOrderAckDelay ago, so an OrderAck comes
+        eventually.
         """
         if now is self._scheduled:
             return  # It came together with the one before.

@@ -16,9 +16,9 @@ TRANSACTION_LIMIT: Final = 10_000
 LAST_NUMBER: Final = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
-"""A sequence with this number takes no more messages; it begins anew when all its messages are acknowledged."""
+"""A sequence with this number takes no more messages. It begins again when all its messages are acknowledged."""
 NUMBER_BLOCK: Final = 4_096
-"""If no number may be given twice, a sequence takes its numbers in blocks of this size: 1 to 4,096 and so on."""
+"""If numbers must not be given twice, a sequence takes its numbers in blocks of this size: 1 to 4,096 and so on."""
 
 
 def block_of(number: int) -> int:
@@ -36,7 +36,7 @@ class Numbering:
 
     holes: numbers that no message has any more; the next message bridges them.  3.1.7.1.3
     behind: the destination's last number, if that is lower than in its earlier OrderAck, because its store is an older
-        copy. The lost messages are gone here, too, so the first kept message bridges their numbers.
+    copy. The messages that it lost are gone here, too, so the first kept message bridges their numbers.
     renumbered_through: up to this position, the stored packets have other numbers than the ones they are sent with.
     """
 
@@ -61,12 +61,13 @@ class Numbering:
 
     @property
     def first_number(self) -> int:
-        """The number of EodFirstNonAck: the first message without an OrderAck, or the number where the next one would
-        be."""
+        """The number of EodFirstNonAck: the first message without an OrderAck or, if there is none, the number that the
+        next message gets.
+        """
         return self.holes.after(self.cursors.last_ack)
 
     def kept_through(self, number: int) -> int:
-        """How many messages up to a number still wait for their OrderAck."""
+        """How many messages up to a number are still waiting for their OrderAck."""
         last_ack = self.cursors.last_ack
         return number - last_ack - self.holes.count_through(number) if number > last_ack else 0
 
@@ -77,7 +78,7 @@ class Numbering:
 
     @property
     def _last_begun(self) -> int:
-        """The last number that was sent or withdrawn; messages purged only on disk lie before the sequence."""
+        """The last number that was sent or withdrawn. Messages purged only on disk are before the sequence."""
         return max(0, self.sent_through - self.cursors.base)
 
     @property
@@ -87,7 +88,7 @@ class Numbering:
 
     @property
     def unacked_count(self) -> int:
-        """EodNoAckCount: messages that were sent and have no OrderAck.  [MS-MQDMPR] 3.1.1.4"""
+        """EodNoAckCount, the number of messages that were sent and have no OrderAck.  [MS-MQDMPR] 3.1.1.4"""
         return self.kept_through(self._last_begun)
 
     def is_kept(self, position: int) -> bool:
@@ -96,13 +97,14 @@ class Numbering:
         return number > self.cursors.last_ack and number not in self.holes
 
     def pass_over(self, first: int, last: int) -> None:
-        """Skip these numbers: other sequences may give them to messages."""
+        """Skip these numbers, because other sequences may give them to messages."""
         self.holes.add(first, last)
         self._of_others.add(first, last)
 
     def numbered(self, position: int, packet: bytes) -> bytes:
-        """A packet as it is sent: its PreviousTxSequenceNumber bridges the gap of messages that were withdrawn or
-        lost by the destination; if it was renumbered, it has its new place."""
+        """Return a packet as it is sent. Its PreviousTxSequenceNumber bridges the gap of messages that were withdrawn,
+        or were lost by the destination. If it was renumbered, it has its new place.
+        """
         number = position - self.cursors.base
         previous = self.holes.before(number)
         if self.behind is not None and previous <= self.cursors.last_ack:
@@ -121,7 +123,7 @@ class Numbering:
         return with_place(packet, self.identifier, number, self.holes.before(number))
 
     def was_sent(self, number: int) -> bool:
-        """Whether a message with this number may have reached the destination; after a restart, any may have."""
+        """Whether a message with this number may have reached the destination. After a restart, all may have."""
         return 0 < number <= self.cursors.sent_ceiling - self.cursors.base
 
     def may_mean(self, number: int) -> bool:
@@ -129,7 +131,7 @@ class Numbering:
         return self.was_sent(number) and number not in self._of_others
 
     def first_proven(self, number: int) -> int:
-        """The first number whose message, if it is no longer kept, an OrderAck with `number` proves to have arrived.
+        """The first number whose message, unless it is still kept, has arrived if an OrderAck has `number`.
 
         The message with `number` arrived. Earlier ones arrived, too, unless a message sent after them has bridged them.
         """
@@ -146,7 +148,7 @@ class Numbering:
         self.behind = None
 
     def restore(self, row: OutgoingRow, missing: Iterable[tuple[int, int]]) -> None:
-        """Continue where a row left off; `missing` are ranges of unacknowledged messages that are gone."""
+        """Continue from a row; `missing` are ranges of unacknowledged messages that are gone."""
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
         self.renumbered_through = row.renumbered_through
         self._bridged_through = row.next_number - 1  # What was passed over before is not known.
@@ -157,8 +159,9 @@ class Numbering:
                 self._give_up_blocks(low - row.base, high - row.base, row.next_number)
 
     def _give_up_blocks(self, first: int, last: int, next_number: int) -> None:
-        """Give up whole blocks of these numbers, except the last: none of the numbers is kept, so others may use
-        them."""
+        """Give up whole blocks of these numbers, except the last block. None of the numbers is kept, so other sequences
+        may use them.
+        """
         first, last = block_after(first - 1), block_of(min(last + 1, next_number - 1)) - 1
         if first <= last:
             self._of_others.add(first, last)

@@ -23,7 +23,7 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import is_recoverable, is_transactional, reach_deadline_s
 
 ORDER_SUFFIX: Final = "\\order_queue$"
-"""The suffix, after the destination, of the name of a queue for acknowledgments to the destination's order queue."""
+"""The suffix, after the destination, in the name of a queue for acknowledgments to the destination's order queue."""
 
 
 class OutgoingQueue(Lane):
@@ -44,7 +44,7 @@ class OutgoingQueue(Lane):
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: no message is sent until the queue is resumed.  3.1.7.13"""
         self.expires_sent = settings.follows_figures
-        """Whether messages also end after they were sent, when their time is over."""
+        """Whether messages may also end after they were sent, when their time is over."""
         self.restored_through = self.window.last
         """The last message from an earlier process, which may have sent any of them."""
         self.withheld: set[int] = set()
@@ -67,7 +67,7 @@ class OutgoingQueue(Lane):
         return self.has_next or (self.window.on_disk > 0 and not self.on_hold)
 
     def lead_to(self, name: str, priority: int) -> None:
-        """Use an empty queue for another destination. The store learns that with the next message that it keeps."""
+        """Use an empty queue for another destination. The store records that with the next message that it keeps."""
         assert not self.count, f"{self.count} messages are in {self.name}"
         self.name, self.priority = name, priority
         self.registered = False
@@ -80,7 +80,8 @@ class OutgoingQueue(Lane):
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
     ) -> tuple[list[InFlight], list[Ending]]:
         """Take the next messages: as many as fit both limits, but at least one. Return the messages to send, and the
-        ends of expired messages, which have left the queue.  3.1.7.1.2"""
+        endings of expired messages, which have left the queue.  3.1.7.1.2
+        """
         entries: list[InFlight] = []
         over: list[Ending] = []
         while self.window and len(entries) + len(over) < limit and (limit_bytes > 0 or not entries):
@@ -99,8 +100,8 @@ class OutgoingQueue(Lane):
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """The last second, UTC, at which a message may be sent from here; None if there is no limit.
 
-        Others' transactional messages have no limit: only their destination can tell whether it had them before,
-        and their sender waits for its answer. By figure 10 they end here, too.  3.1.1.1.1.8
+        Others' transactional messages have no limit: only their destination knows whether it had them before, and their
+        sender waits for its answer. By figure 10 they end here, too.  3.1.1.1.1.8
         """
         deadline_s = reach_deadline_s(packet)
         passes = deadline_s is None or (is_transactional(packet) and not self.expires_sent)
@@ -152,7 +153,7 @@ class OutgoingQueue(Lane):
             writes.urgent().remove(self.queue, message.position, message.position)
 
     def expired(self, now: Moment, writes: PendingWrites) -> list[Ending]:
-        """Drop the expired messages in memory. Return their ends."""
+        """Drop the expired messages in memory. Return their endings."""
         over = [message for message in self.window if self.is_over(message, now)]
         for message in over:
             self.window.forget(message.position)
@@ -161,7 +162,7 @@ class OutgoingQueue(Lane):
     def expired_on_disk(
         self, position: int, packet: bytes, now: Moment, writes: PendingWrites
     ) -> Ending | None:
-        """End a stored message if its time is over and it is not in memory. Return its end, or None."""
+        """End a stored message if its time is over and it is not in memory. Return its ending, or None."""
         if not self._may_expire_on_disk(position):
             return None
         message = Waiting(position, packet, final_ack=False, stored=True)
@@ -186,7 +187,8 @@ class OutgoingQueue(Lane):
     def withhold(self, entry: InFlight, writes: PendingWrites) -> None:
         """Let a message that was sent and has returned wait to be sent alone.
 
-        A copy that has come since is removed: it would also be refused, as if the neighbour refused all messages.
+        A copy that has come in the meantime is removed: it would also be refused, as if the neighbour refused all
+        messages.
         """
         self.withheld.add(entry.position)
         if self.kind is QueueKind.OUTGOING:
@@ -199,7 +201,7 @@ class OutgoingQueue(Lane):
         """Note that a message that was just taken, or is to be sent again, does not leave now."""
 
     def release(self, position: int) -> None:
-        """Stop withholding a message: it leaves again, or waits among the others."""
+        """Stop withholding a message: it is sent again, or waits among the others."""
         self.withheld.discard(position)
         self.copies.forget(position)
 
@@ -212,8 +214,9 @@ class OutgoingQueue(Lane):
         return position in self.withheld
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
-        """Remove messages that the neighbour has acknowledged, and saved if recoverable: it is responsible now.
-        3.1.5.5"""
+        """Remove messages that the neighbour has acknowledged and, if they are recoverable, saved. It is responsible
+        for them now.  3.1.5.5
+        """
         self.count -= len(entries)
         writes.later.remove_each(self.queue, (entry.position for entry in entries if entry.stored))
 
@@ -240,7 +243,7 @@ class OutgoingQueue(Lane):
         return deadline_s
 
     def earlier_copy(self, name: MessageName, packet: bytes) -> int | None:
-        """The position at which an earlier copy of another's transactional message waits; None if there is none.
+        """The position at which an earlier copy of another sender's transactional message waits; None if there is none.
 
         AS_IT_IS if the copy has the same bytes. The bytes differ if the sender has withdrawn the previous message,
         which changes PreviousTxSequenceNumber.
@@ -253,8 +256,8 @@ class OutgoingQueue(Lane):
     def pass_on(self, messages: Joining, names: Sequence[MessageName], writes: PendingWrites) -> None:
         """Add others' transactional messages that have no copy here; the caller may have deleted one.
 
-        The position of an earlier copy is not reused, because the store never uses a position twice; the
-        destination holds messages that overtake this one.
+        The position of an earlier copy is not reused, because the store never uses a position twice; the destination
+        holds messages that overtake these.
         """
         first = self._last + 1
         self.join(messages, writes)

@@ -1,8 +1,8 @@
 """The places that strangers' sequences have in memory, and how the store finds a sequence without a place.
 
-There are `strangers_sequences` places. If all are taken, the host with the most gives one up: its queue
-manager with the most gives up the place that it used longest ago. So nobody is turned away, and a stranger
-with many sequences displaces its own. The last accepted number stays on disk: order and exactly once hold for
+There are `strangers_sequences` places. If all are taken, the host with the most places gives one up: of its queue
+managers, the one with the most places gives up the place that it used longest ago. So nobody is turned away, and a
+stranger with many sequences displaces its own. The last accepted number stays on disk: order and exactly once hold for
 as long as messages can come again.  [MS-MQQB] 3.1.1.3.1, 3.1.5.8.6
 """
 
@@ -22,8 +22,9 @@ from mqproto.wire.guid import Guid
 SPELLING_BITS: Final = 15
 NAME_BITS: Final = 28
 QUEUE_BITS: Final = 20
-"""A sequence that gave up its place has, instead of the number of a HELD queue, a negative number: it contains the
-number of its local queue, and hashes of its name, once without case and once as it was spelled."""
+"""The bits of the local queue's number in a negative number, which a sequence without a place has instead of the number
+of a HELD queue. The other bits are hashes of its name, one without regard to case and one as it was spelled.
+"""
 
 
 class StrangersPlaces:
@@ -31,7 +32,7 @@ class StrangersPlaces:
 
     def __init__(self) -> None:
         self._hosts: dict[str, dict[Guid, OrderedDict[IncomingSequence, None]]] = {}
-        """The sequences by host and source, the one accessed longest ago first."""
+        """The sequences by host and source; the one accessed longest ago comes first."""
         self._host_of: dict[IncomingSequence, str] = {}
 
     def __len__(self) -> int:
@@ -51,8 +52,9 @@ class StrangersPlaces:
         places.move_to_end(sequence)
 
     def give_up(self, new_host: str, new_source: Guid) -> tuple[IncomingSequence, IncomingRow | None]:
-        """Take away a sequence's place, for a sequence of a new source. Return the sequence, and its row on disk:
-        None if it never accepted a message."""
+        """Take a sequence's place away, for a sequence from a new source. Return the sequence, and its row on disk;
+        None instead of the row if it never accepted a message.
+        """
         host = max(
             self._hosts, key=lambda each: sum(map(len, self._hosts[each].values())) + (each == new_host)
         )
@@ -89,7 +91,7 @@ def every_one(source: Guid) -> ReadSequences:
 def returning(
     rows: Iterable[IncomingRow], queue: int, name: QueueName, header: TransactionHeader
 ) -> IncomingRow | None:
-    """The row found by `lookup` that a message belongs to, by the rules of spellings.py; None if there is none."""
+    """Return the row from `lookup` to which a message belongs, by the rules of spellings.py, or None."""
     key, identifier = _key(queue, name), header.tx_sequence_id
     high = NAME_BITS + SPELLING_BITS
     of_queue = (row for row in rows if row.queue >> high == key >> high)

@@ -1,4 +1,4 @@
-"""Messages that were sent, resends after a missing OrderAck, and the time to await one.  3.1.2.6, 3.1.6.5"""
+"""Messages that were sent, resends after a missing OrderAck, and how long to wait for one.  3.1.2.6, 3.1.6.5"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EverSent:
     def __init__(self, cursors: Cursors) -> None:
         self._cursors = cursors
         self._never_left: set[int] = set()
-        """Positions of messages that were passed over when their turn came for the first time."""
+        """Positions of messages that did not leave when their turn came for the first time."""
         self._sent_before = 0
         """Messages up to this position had left before the last were taken, except those of `_taken_anew`."""
         self._taken_anew: set[int] = set()
@@ -63,8 +63,9 @@ class OrderAckWait:
         self._overdue_ms: int | None = None
         """The deadline of the OrderAck that was awaited when the last session ended."""
         self._would_be_due_ms: int | None = None
-        """In a session without messages known to be out: the deadline of the OrderAck for messages that turn out
-        to be out once earlier, returned messages are withdrawn."""
+        """In a session in which no message is known to be out: the deadline of the OrderAck for messages that turn out
+        to be out once earlier, returned messages are withdrawn.
+        """
 
     @property
     def interval_ms(self) -> int:
@@ -109,7 +110,7 @@ class OrderAckWait:
         self.begin(now)
 
     def answered(self, now: Moment, *, is_out: bool) -> None:
-        """Note that an OrderAck made progress. is_out: whether messages are still unacknowledged."""
+        """Note that an OrderAck made progress. `is_out` says whether messages are still unacknowledged."""
         self.interval_index = 0
         self.stop()
         if is_out:
@@ -123,7 +124,7 @@ class OrderAckWait:
             self._start(self._would_be_due_ms)
 
     def connected(self, now: Moment, *, is_out: bool) -> bool:
-        """Note that a session is open. Return whether an OrderAck that was awaited before is overdue."""
+        """Note that a session is open. Return whether an OrderAck that was awaited earlier is overdue."""
         self.interval_index = 0
         overdue_ms, self._overdue_ms = self._overdue_ms, None
         due_ms = now.uptime_ms + self.interval_ms
@@ -146,13 +147,13 @@ class OrderAckWait:
 class Resends:
     """The kept messages of one sequence that are sent again, in order, `resend_batch` at a time.
 
-    The next batch leaves when an OrderAck acknowledges this one; the resend ends when an OrderAck acknowledges more.
-    By the letter of 3.1.6.5 all messages go at once; if a destination with a backlog is down, each time-out would then
-    fill the disks on the way with copies.
+    The next batch leaves when an OrderAck acknowledges this one; the resend ends when an OrderAck acknowledges more. By
+    the letter of 3.1.6.5 all messages are resent at once; if a destination with a backlog is down, each time-out would
+    then fill the disks on the way with copies.
 
     ready: messages that were read, and not sent yet.
     count: how many messages were sent again.
-    withheld: the positions of messages that are sent alone, and not by this.
+    withheld: the positions of messages that are sent alone, and not by this resend.
     """
 
     def __init__(
@@ -183,8 +184,8 @@ class Resends:
         are resent now.  3.1.3.2
 
         Messages that the neighbour has acknowledged are on its disk, so they are not sent again at once, as 3.1.3.2
-        demands. If they were lost further on, they are resent when they would have been without the interruption.
-        Otherwise sessions that are shorter than the interval would postpone the resend for ever.
+        demands. If they were lost beyond the neighbour, they are resent when they would have been resent without the
+        interruption. Otherwise sessions that are shorter than the interval would postpone the resend for ever.
         """
         is_overdue = self._wait.connected(now, is_out=self._numbering.unacked_count > 0)
         if is_overdue:
@@ -197,11 +198,12 @@ class Resends:
         self.end()
 
     def see_it_behind(self, number: int) -> None:
-        """Note that the destination is at a lower number than it had acknowledged before.
+        """Note that the destination is at a lower number than it had acknowledged earlier.
 
         A late OrderAck means nothing. But an answer to a resend means that the destination has lost messages, because
-        its store is an older copy. Those that it had acknowledged are gone here, so the next message must follow this
-        number. Bridging more than is missing does no harm: no message up to `last_ack` is ever sent again.  3.1.5.8.6
+        its store is an older copy. The messages that it had acknowledged are gone here, so the next message must follow
+        this number. Bridging more than is missing does no harm: no message up to `last_ack` is ever sent again.
+        3.1.5.8.6
         """
         if number < self._cursors.last_ack and self._wait.in_vain and number != self._numbering.behind:
             self._numbering.behind = number
@@ -228,7 +230,7 @@ class Resends:
         self.ready = deque(message for message in self.ready if message.position != position)
 
     def _through(self) -> int:
-        """The position up to which a resend goes before the next OrderAck: `resend_batch` messages that are kept."""
+        """The position up to which messages are resent before the next OrderAck: `resend_batch` kept messages."""
         cursors = self._cursors
         end = cursors.acknowledged + self._settings.resend_batch + len(self._withheld)
         for first, last in self._numbering.holes:

@@ -28,8 +28,8 @@ class OutgoingSequence(OutgoingQueue):
     `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all kept
     messages belong to the current one.
 
-    A sequence takes messages only in the process that began it. Messages that come after a restart belong to the
-    next sequence in the Succession, and leave when this sequence keeps no message any more.
+    A sequence takes messages only in the process that began it. Messages that come after a restart belong to the next
+    sequence in the Succession, and leave when this sequence no longer keeps any message.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class OutgoingSequence(OutgoingQueue):
         self.is_head = True
         """Whether the sequence may send; later ones in its Succession wait."""
         self.emptied: Callable[[], None] | None = None
-        """Called when the sequence keeps no message any more."""
+        """Called when the sequence no longer keeps any message."""
         self.cursors = Cursors(self._last)
         self.numbering = Numbering(self.cursors, self.window)
         self._ever_sent = EverSent(self.cursors)
         self.wait = OrderAckWait(queue, timers, settings.resend_timer_table_ms, now)
         self.resends = Resends(queue, settings, self.numbering, self.withheld, self.wait)
         self.final_queue = 0
-        """The queue of messages that wait for a FinalAck after their OrderAck; 0 until one asks for it."""
+        """The queue of messages that wait for a FinalAck after their OrderAck; 0 until a message asks for one."""
         self.final_asked = bool(stored and stored.final_ack_count)
         """Whether any kept message asked for a FinalAck."""
 
@@ -91,7 +91,7 @@ class OutgoingSequence(OutgoingQueue):
         return not self.is_closed and block_of(number) < number <= block_after(number) - count
 
     def pass_over(self, number: int) -> None:
-        """Give no more messages a number below this one: other sequences may have given these."""
+        """From now on, give no message a number below this one, because other sequences may have given these."""
         first = self.next_number
         if number <= first:
             return
@@ -104,8 +104,8 @@ class OutgoingSequence(OutgoingQueue):
     def number_next(self) -> tuple[TxSequenceId, int, int]:
         """Return identifier, number and previous number for the message that joins next.  3.1.7.1.3
 
-        Numbers are given when a message is accepted from its application, not when it is first sent, so the
-        bytes on disk are the bytes on the wire, also after a crash. Nothing changes until the message joins.
+        Numbers are given when a message is accepted from its application, not when it is first sent, so the bytes on
+        disk are the bytes on the wire, even after a crash. Nothing changes until the message joins.
 
         If no message is kept, the message has no predecessor. So even a destination that has lost messages,
         because its store is an older copy, accepts it.
@@ -160,8 +160,9 @@ class OutgoingSequence(OutgoingQueue):
         return InFlight(self, position, packet, True, final_ack, True, expires_s)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """As in OutgoingQueue, for a message that was never sent. Otherwise the destination decides, unless
-        the setting says that the message expires in doubt.  3.1.1.1.1.7"""
+        """As in OutgoingQueue, for a message that was never sent. Otherwise the destination decides, unless the setting
+        says that the message expires in doubt.  3.1.1.1.1.7
+        """
         return reach_deadline_s(packet) if self.expires_sent or not self.may_have_arrived(position) else None
 
     def is_copy(self, packet: bytes) -> bool:
@@ -211,7 +212,7 @@ class OutgoingSequence(OutgoingQueue):
     def order_ack(self, number: int, now: Moment, writes: PendingWrites, *, named: bool = True) -> bool:
         """Note that the destination has all messages up to a number. Return False if that is not news.  3.1.5.6
 
-        The caller has checked that it is for the current sequence and that the number was sent.
+        The caller has checked that the number is from the current sequence, and was sent.
 
         named: whether the OrderAck names the sequence by its TxSequenceID. If so, and all messages are acknowledged,
             the next one begins a new sequence. If not, numbers go on: an OrderAck with only a number may come late.
@@ -261,8 +262,8 @@ class OutgoingSequence(OutgoingQueue):
     def withdraw(self, number: int, writes: PendingWrites, *, decided: bool = False) -> None:
         """Remove a message before its OrderAck; the next message bridges the gap.  3.1.5.7, 3.1.7.1.3
 
-        decided: whether its outcome is known. If not, and it asked for a FinalAck, it moves to `final_queue`,
-            where the FinalAck finds it.
+        decided: whether its outcome is known. If not, and if it asked for a FinalAck, it moves to `final_queue`, where
+        the FinalAck finds it.
         """
         position = self.cursors.base + number
         if not self.numbering.is_kept(position):
@@ -284,8 +285,9 @@ class OutgoingSequence(OutgoingQueue):
         writes.changed(self, urgent=True)
 
     def _end(self, writes: PendingWrites) -> None:
-        """End the sequence, because no OrderAck with only a number can come for it. The next message begins anew.
-        3.1.5.6"""
+        """End the sequence, because no OrderAck with only a number can come for it. The next message begins a new one.
+        3.1.5.6
+        """
         self._begin_anew(replace(self.identifier, ordinal=self.identifier.ordinal + 1))
         writes.changed(self, urgent=False)
         if self.emptied is not None:
@@ -298,7 +300,7 @@ class OutgoingSequence(OutgoingQueue):
         self._forget_what_was_sent()
 
     def _rest_if_empty(self, writes: PendingWrites) -> None:
-        """Keep counting if no message is kept, but no OrderAck that names the sequence has confirmed that."""
+        """Keep counting if no message is kept, but the last OrderAck did not name the sequence."""
         if self.count:
             return
         if self.next_number > USED_UP:
@@ -353,7 +355,7 @@ class OutgoingSequence(OutgoingQueue):
         )
 
     def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
-        """Continue where a row left off; gaps are ranges of missing positions between the first message and the last.
+        """Continue from a row; gaps are ranges of missing positions between the first message and the last.
 
         Messages missing there, or at either end, were withdrawn.
         """

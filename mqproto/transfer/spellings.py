@@ -1,17 +1,17 @@
-"""Which of the several names of one queue mean one sequence.
+"""Decides which of the several names of one queue mean the same sequence.
 
-A queue has a number, perhaps a GUID, and any number of direct names, because a host has names and addresses,
-and case does not count. A sender may keep one stream and name the queue in each message as its application
-did, or count the messages under each name separately. Both are right, and both may come from one sender:
+A queue has a number, perhaps a GUID, and any number of direct names, because a host has names and addresses, and case
+does not count. A sender may keep one stream of messages, and use in each message the name that its application used. Or
+it may count the messages under each name separately. Both are right, and one sender may do both:
 
     goes on (PreviousTxSequenceNumber is not 0)   joins the sequence of that source and queue which has its exact
                                                   TxSequenceID, the one under its own name first
     begins (it is 0), or no sequence has it       belongs to the sequence under its own name, without case
 
-So a stream may change its spelling halfway, and two streams with the same name stay apart from their first
-message on. Senders that count spellings in another case separately, as ours did with layout 4 of stores, give each
-its own TimeStamp. A sequence with a new spelling and a new TimeStamp therefore is beside the first; otherwise all
-messages with the lower TimeStamp would count as duplicates.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
+So a stream may change its spelling halfway, and two streams with the same name stay apart from their first message on.
+Senders that count spellings in upper and lower case separately, as ours did with layout 4 of stores, give each spelling
+its own TimeStamp. Therefore a sequence with a new spelling and a new TimeStamp is kept beside the first one. Otherwise
+all messages with the lower TimeStamp would count as duplicates.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.wire.guid import Guid
 
 
 def without_case(name: QueueName) -> QueueName:
-    """The name of a queue in a packet, in the form in which all its spellings are compared."""
+    """Return the name of a queue in a packet, in the form in which all its spellings are compared."""
     return name.lower() if isinstance(name, str) else name
 
 
@@ -53,7 +53,7 @@ class IncomingSequences:
     def __init__(self) -> None:
         self._by_queue: dict[tuple[Guid, int], dict[QueueName, list[IncomingSequence]]] = {}
         self._as_spelt: dict[tuple[Guid, int, QueueName], IncomingSequence] = {}
-        """By source, local queue and exact name: nearly every message continues under its sequence's own name."""
+        """By source, local queue and exact name, because nearly every message continues the sequence under its name."""
         self._count = 0
         self._forgotten = IncomingCounts()
 
@@ -107,12 +107,12 @@ class IncomingSequences:
         return self._by_queue.get((source, queue), {}).get(without_case(name), [])
 
     def of(self, source: Guid, queue: int) -> IncomingSequence | None:
-        """Any sequence of a source for a local queue: the acknowledgments of all of them go to one place."""
+        """Any sequence of a source for a local queue, because the acknowledgments of all of them go to one place."""
         names = self._by_queue.get((source, queue), {})
         return next(chain.from_iterable(names.values()), None)
 
     def add(self, sequence: IncomingSequence) -> None:
-        """Add a sequence that is new here."""
+        """Add a sequence that is not known yet."""
         names = self._by_queue.setdefault((sequence.source, sequence.queue), {})
         names.setdefault(without_case(sequence.name), []).append(sequence)
         self._as_spelt[sequence.source, sequence.queue, sequence.name] = sequence
@@ -120,7 +120,7 @@ class IncomingSequences:
 
     @property
     def counted(self) -> IncomingCounts:
-        """The counts of all sequences since the process began, forgotten ones included: they never fall."""
+        """The counts of all sequences since the process began, including forgotten ones, so they never fall."""
         return self._forgotten.plus(self)
 
     def remove(self, sequence: IncomingSequence) -> None:

@@ -1,8 +1,8 @@
-"""The sequences to one destination queue: those that earlier processes began, and the one that takes messages.
+"""The sequences to one destination queue: those that earlier processes began, and the one that takes new messages.
 
-A store may be a restored earlier copy without a sign of it. So a process adds no message to a sequence that it found:
-the lost later store may have sent messages with the next numbers, and the destination would drop others with these
-numbers as duplicates. Instead the process begins its own sequence, which waits until the earlier ones keep no
+A store may be a restored earlier copy without showing it. So a process adds no message to a sequence that it finds in
+the store: the lost later store may have sent messages with the next numbers, and the destination would drop others with
+these numbers as duplicates. Instead the process begins its own sequence, which waits until the earlier ones keep no
 message.
 
     found in the store, in order of their TxSequenceIDs          begun in this process
@@ -11,13 +11,12 @@ message.
     └────────────────────────┘  └────────────────────────┘        └────────────────────────┘
       when nothing of it is kept, the next one is the head ──►
 
-The TimeStamp is made from the destination's name, whatever its case, and is the same in every store. So an
-OrderAck tells the destination queue that it is about, even if it names an identifier that this store has not
-given; nothing else in it tells that. The Ordinal grows by one after each sequence, as 3.1.5.6 says. Each
-process begins with the present second, UTC, plus a few, if that is higher. So its Ordinal is greater than
-all that another copy of the store has given, unless the clock was wrong; and a store that knows that it
-begins a new life also knows the last Ordinal before it. If an Ordinal is too low after all, the
-destination's OrderAck shows it: `Confirmations._destination_is_ahead`.
+The TimeStamp is made from the destination's name, whatever its case, and is the same in every store. So an OrderAck
+shows which destination queue it is about, even if it has an identifier that this store has not given; nothing else in
+it shows that. The Ordinal grows by one after each sequence, as 3.1.5.6 says. Each process begins with the present
+second, UTC, plus a few, if that is higher. So its Ordinal is greater than all that another copy of the store has given,
+unless the clock was wrong. A store that knows that it begins a new life also knows the last Ordinal before it. If an
+Ordinal is too low after all, the destination's OrderAck shows it: `Confirmations._destination_is_ahead`.
 """
 
 from __future__ import annotations
@@ -33,19 +32,20 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId
 
 FIRST_TIME_STAMP: Final = 2**31 - 2**28
-"""The lowest of our TimeStamps: above the seconds, UTC, that stores of layout 4 have, and that Windows takes by
-note <35>, until July 2029. The highest has 31 bits, because elsewhere the whole is a signed integer.
-[MS-MQMQ] 2.2.5"""
+"""The lowest of our TimeStamps. Until July 2029 it is above the seconds, UTC, that stores of layout 4 have, and that
+Windows uses according to note <35>. The highest TimeStamp has 31 bits, because other programs use a signed
+integer.  [MS-MQMQ] 2.2.5
+"""
 LAST_TIME_STAMP: Final = FIRST_TIME_STAMP + 2**28 - 1
 SPREAD: Final = 256
 """The number of ordinals among which a process chooses its first."""
 LAST_ORDINAL: Final = 0xFFFFFFFF - 0xFFFF
-"""The limit of Ordinals from OrderAcks, because each end of a sequence takes another Ordinal."""
+"""The highest Ordinal to accept from OrderAcks, because each end of a sequence takes another Ordinal."""
 IDENTIFIER: Final = attrgetter("identifier")
 
 
 def one_spelling(name: str) -> str:
-    """A format name in the form for comparison: without case, which most names already have."""
+    """Return a format name in the form for comparison: without case, which most names already have."""
     keyword, colon, rest = name.partition(":")
     if not colon:
         return name.upper()
@@ -61,13 +61,13 @@ class Succession:
     """The sequences to one destination queue, in order.
 
     Stores of layout 4 distinguished names by case. Their sequences under several spellings form one succession with
-    several TimeStamps: lower ones are sent first, and new sequences have the highest, under its name.
+    several TimeStamps. Lower TimeStamps are sent first, and new sequences have the highest, with its spelling.
 
     Args:
         time_stamp: the TimeStamp of new sequences. Sequences of a store of layout 4 may have another.
         first_ordinal: the first Ordinal that cannot have been given before; 0 if that is not known.
         dice: a number from the shell, different in each process.
-        wake: tells that a sequence may have something to send.
+        wake: called when a sequence may have something to send.
     """
 
     def __init__(
@@ -79,8 +79,9 @@ class Succession:
         self._wake = wake
         self._members: list[OutgoingSequence] = []
         self.by_name = False
-        """Whether only an OrderAck that names a sequence counts: the destination has sent such a one since this
-        process began, or no numbers are left that were never given."""
+        """Whether only an OrderAck that names a sequence counts, because the destination has sent such an OrderAck
+        since this process began, or because no numbers are left that were never given.
+        """
 
     def __iter__(self) -> Iterator[OutgoingSequence]:
         return iter(self._members)
@@ -111,7 +112,7 @@ class Succession:
         return next((member for member in self._members if member.identifier == identifier), None)
 
     def speaking_of(self, identifier: TxSequenceId) -> OutgoingSequence:
-        """The sequence with this identifier; if none has it, the present one with its TimeStamp."""
+        """The sequence with this identifier or, if there is none, the present sequence with its TimeStamp."""
         time_stamp = identifier.time_stamp
         same = (member for member in self._members if member.identifier.time_stamp == time_stamp)
         return self.named(identifier) or (
@@ -119,7 +120,7 @@ class Succession:
         )
 
     def add(self, sequence: OutgoingSequence) -> None:
-        """Add a sequence that was found, or a new one; its identifier decides its place."""
+        """Add a sequence that was found in the store, or a new one. Its identifier decides its place."""
         self.time_stamp = max(self.time_stamp, sequence.identifier.time_stamp)
         sequence.emptied = self._choose_head
         self._members.append(sequence)
@@ -139,7 +140,7 @@ class Succession:
         self._members.sort(key=IDENTIFIER)
 
     def _above(self, seen: int, now: Moment) -> TxSequenceId:
-        """An identifier above all of the succession, with an Ordinal above one that the destination has seen.
+        """Return an identifier above all others here, with an Ordinal above one that the destination has seen.
 
         Each sequence may still end, and then takes the Ordinal after its own.
         """

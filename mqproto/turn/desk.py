@@ -21,7 +21,7 @@ class Desk:
     identity: QueueManager.Identifier.
     guard: the interface to its keys.
     notes: the notes for the next batch.
-    endings: messages that have ended, and whose consequences are still to be handled.
+    endings: messages that have ended, and whose consequences have yet to be handled.
     """
 
     identity: Guid

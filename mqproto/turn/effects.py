@@ -1,7 +1,7 @@
-"""The decisions of a queue manager: one `Batch` of effects for all events since the last.
+"""The decisions of a queue manager: one `Batch` of effects for all events since the previous batch.
 
-manager/carry.py carries a batch out in the order that ensures that no message is acknowledged, forwarded or handed
-out before it is on disk.
+manager/carry.py carries out a batch in an order that ensures that no message is acknowledged, forwarded or handed out
+before it is on disk.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ POSITION_BITS: Final = 40
 
 
 def message_key(queue: int, position: int) -> int:
-    """The store's key of a message: queue in the high bits, position in the low 40, so a queue is one range."""
+    """The store's key of a message: queue in the high bits, position in the low 40. So a queue is one range of keys."""
     return queue << POSITION_BITS | position
 
 
 class QueueKind(StrEnum):
-    """The purpose of a stored queue; kind and name together identify the queue."""
+    """The purpose of a stored queue. Kind and name together identify the queue."""
 
     LOCAL = "local"
     """Applications receive from it. Name: the queue's own name."""
     OUTGOING = "outgoing"
-    """Express and recoverable messages on their way, our own and forwarded. Name: the destination."""
+    """Express and recoverable messages on their way, both our own and forwarded ones. Name: the destination."""
     SEQUENCE = "sequence"
     """Our own transactional messages to one destination queue, kept until their OrderAck. Name: the format name."""
     FINAL = "final"
-    """AwaitingFinalACKTable: messages that had their OrderAck and await a FinalAck. Position: the MessageID."""
+    """AwaitingFinalACKTable: messages that have their OrderAck and await a FinalAck. Position: the MessageID."""
     HELD = "held"
     """Messages of one incoming sequence that came early, behind a gap. Name: source queue manager, number of
     the local queue, and the sender's name for it."""
     ORDER = "order"
-    """order_queue$: FinalAcks that came and were not yet acted on."""
+    """order_queue$: FinalAcks that came and have not been acted on yet."""
     BLOCKED = "blocked"
     """Not a queue, and empty. While it is on hold, connections from the network in its name get no answer."""
     DECLARED = "declared"
-    """Not a queue, and empty. While it is on hold, its name has an operator's changes to a local queue;
-    queues/declarations.py writes it."""
+    """Not a queue, and empty. While it is on hold, its name contains an operator's changes to a local queue;
+    queues/declarations.py writes it.
+    """
     MET = "met"
-    """Not a queue, and empty. While it is on hold, its name has the data about a peer that was met."""
+    """Not a queue, and empty. While it is on hold, its name contains the data about a peer that was met."""
 
 
 class QueueRow(NamedTuple):
-    """A queue that exists from now on. `queue` is its number in the store, 1 to 2**22.
+    """A queue that exists from now on. `queue` is its number in the store, from 1 to 2**22.
 
     A local or an outgoing queue has one row for each priority of its messages.
     """
@@ -74,10 +75,10 @@ class MessageRow(NamedTuple):
 
 
 class HurtPacket(bytes):
-    """The packet of a damaged message, as the store has it. The quarantine has the whole row, and the message
-    stays until it is removed.
+    """The packet of a damaged message, as stored. The quarantine has the whole row, and the message stays until it is
+    removed.
 
-    message_id: the MessageID in its row; 0 if that has none.
+    message_id: the MessageID in its row; 0 if the row has none.
     """
 
     message_id = 0
@@ -133,20 +134,21 @@ LIFE: Final = "life"
 MESSAGE_ID_CEILING: Final = "message_id_ceiling"
 SEQUENCE_ORDINAL_CEILING: Final = "sequence_ordinal_ceiling"
 COUNTERS_OF_LIFE: Final = (LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING)
-"""Counters that the store also keeps outside itself: its present life, the first MessageID that was not given yet,
-and the first Ordinal of a TxSequenceID that was not given yet."""
+"""Counters that the store also keeps outside its files: its present life, the first MessageID that was not given yet,
+and the first Ordinal of a TxSequenceID that was not given yet.
+"""
 
 SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
 """The first Ordinal of this life."""
 
 SENT_EXPIRES: Final = "sent_expires"
-"""1 if sent messages expired when the queue manager last ran (`expire_sent`), and all of them were looked through."""
+"""1 if sent messages expired when the queue manager last ran (`expire_sent`), and all of them were examined."""
 
 QUEUE_IDENTIFIER: Final = "queue_identifier"
-"""The first identifier that was not yet given to a queue that operators make."""
+"""The first identifier that has not yet been given to a queue made by an operator."""
 
 INVOKER_ITSELF: Final = 256
-"""The `identifier` of a row about an invoker, rather than about one of its operations."""
+"""The `identifier` of a row that is about an invoker, and not about one of its operations."""
 
 
 class OutcomeRow(NamedTuple):
@@ -193,8 +195,8 @@ class Departure(NamedTuple):
 class Writes:
     """One transaction. The store applies the fields in the order in which they are listed here.
 
-    No key is used again while its last message may still be in the log or in the tables. A new row replaces
-    an existing row for the same thing.
+    No key is used again while the last message with it may still be in the log or in the tables. A new row replaces an
+    existing row for the same thing.
     """
 
     queues: list[QueueRow] = field(default_factory=list)
@@ -220,10 +222,11 @@ class Writes:
     forgotten_invokers: list[bytes] = field(default_factory=list)
     """Invokers all of whose outcomes are forgotten."""
     departures: list[Departure] = field(default_factory=list)
-    """Messages that leave local queues in this transaction, for shells that record some; no store keeps them."""
+    """Messages that leave local queues in this transaction, for shells that record some of them. No store keeps them.
+    """
 
     def await_final_acks(self, queue: int, first: int, last: int, final_queue: int) -> None:
-        """Have those messages of a queue between two positions that ask for a FinalAck wait for it."""
+        """Make those messages of a queue between two positions that ask for a FinalAck wait for it."""
         self.finals.append(FinalAckKept(message_key(queue, first), message_key(queue, last), final_queue))
 
     def remove(self, queue: int, first: int, last: int) -> None:
@@ -293,15 +296,15 @@ class StoredQueue(NamedTuple):
 
 
 class NewLife(NamedTuple):
-    """The store begins a life: it is empty, or may be older than messages that peers have received from this node.
+    """The store begins a new life: it is empty, or may be older than messages that peers have received from this node.
 
     The life has begun when the counters of COUNTERS_OF_LIFE, which the queue manager writes with its first transaction,
     are on disk; until then each start reports it again.
 
     number: the number of lives, including this one.
-    first_message_id: the ordinal at which MessageIDs begin, far from those that an earlier life can have given.
-    first_sequence_ordinal: the first Ordinal that no TxSequenceID of an earlier life can have; 0 if not known.
-    is_restored: whether the store has contents, all of which may have been delivered already, or changed since.
+    first_message_id: the ordinal at which MessageIDs begin, far from those that an earlier life may have given.
+    first_sequence_ordinal: the first Ordinal that no TxSequenceID of an earlier life can have; 0 if that is not known.
+    is_restored: whether the store has contents, which may all have been delivered already, or changed since.
     """
 
     number: int
@@ -312,8 +315,9 @@ class NewLife(NamedTuple):
 
 @dataclass(slots=True)
 class StoredState:
-    """All that a queue manager must know about its store when it starts. Messages stay on disk, except in queues
-    whose messages stay in memory as long as they wait."""
+    """Everything that a queue manager must know about its store when it starts. Messages stay on disk, except in queues
+    whose messages stay in memory as long as they wait.
+    """
 
     queues: list[StoredQueue] = field(default_factory=list)
     resident: list[tuple[int, bytes]] = field(default_factory=list)
@@ -351,8 +355,8 @@ class ReadBy(Enum):
 class ReadPage(NamedTuple):
     """Asks for the messages of a queue after a position, in order: as many as fit both limits, but at least one.
 
-    The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack). No message
-    is left out as too large while a later one is included, because the queue continues after the last row. If there are
+    The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack). A message is never left
+    out because of its size while a later one is included, because the queue continues after the last row. If there are
     no rows, the queue has no message after the position. A damaged packet is a `HurtPacket`.
     """
 
@@ -374,9 +378,10 @@ class ReadExpired(NamedTuple):
 
 
 class ReadSequences(NamedTuple):
-    """Asks for the incoming sequences of a source whose `queue` is from first to last, 1,024 at most.
+    """Asks for the incoming sequences of a source whose `queue` is from first to last, at most 1,024 of them.
 
-    The answer is `QueueManager.found(read, rows)`. These sequences gave up their places: mqproto/transfer/places.py.
+    The answer is `QueueManager.found(read, rows)`. These sequences gave up their places (see
+    mqproto/transfer/places.py).
     """
 
     source: Guid
@@ -385,7 +390,7 @@ class ReadSequences(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A message of a queue, in memory because its turn comes soon."""
+    """A message of a queue that is in memory because its turn comes soon."""
 
     position: int
     packet: bytes
@@ -445,8 +450,8 @@ UNKNOWN_COUNT: Final = -1
 class Received(NamedTuple):
     """One message handed to an application; `key` is its name while it is in the queue.
 
-    delivery_count: how often it was handed out, including this time; UNKNOWN_COUNT if it was in the store when
-        that was opened.
+    delivery_count: how often it was handed out, including this time; UNKNOWN_COUNT if it was in the store when the
+    store was opened.
     """
 
     key: int
@@ -463,7 +468,7 @@ class Delivery(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The trace of a message, as its sender says: the two headers of [Trace Context] 3.2 and 3.3."""
+    """The trace of a message, as given by its sender: the two headers of [Trace Context] 3.2 and 3.3."""
 
     parent: str
     state: str = ""
@@ -474,7 +479,7 @@ class Note:
     """Information for an operator, as a line of the log.
 
     `name` is a word to search for, such as `session-closed`; `facts` are its values. A peer may have written part of a
-    fact, so each is one line of at most 600 characters, without terminal controls.
+    fact, so each fact is one line of at most 600 characters, without terminal controls.
     """
 
     name: str
@@ -492,7 +497,7 @@ class Note:
 
 @dataclass(slots=True)
 class Batch:
-    """All decisions since the last `take`; the module gives the order to carry them out."""
+    """All decisions since the last `take`; the module describes the order in which to carry them out."""
 
     writes: Writes | None = None
     reads: list[ReadPage | ReadExpired | ReadSequences] = field(default_factory=list)

@@ -26,17 +26,17 @@ class Place(Enum):
     ON_THE_WAY = auto()
     """In an outgoing queue of ours, or just arrived for another queue manager."""
     AT_DESTINATION = auto()
-    """Just arrived at its destination, and not in its queue."""
+    """Just arrived at its destination, but not in its queue."""
     IN_QUEUE = auto()
     """In its destination queue, which is ours."""
     ELSEWHERE = auto()
-    """At its destination or on the way there; our own message, whose FinalAck or session acknowledgment told us."""
+    """At its destination or on the way there: our own message, whose FinalAck or session acknowledgment informed us."""
 
 
 class Ending(NamedTuple):
     """One message that ended here, or whose end was reported to us.
 
-    queue: the store's number of its local queue; 0 if it was in none.
+    queue: the store's number of its local queue; 0 if it was not in one.
     reply_to: the destination of a FinalAck, if it is another's transactional message.
     is_set_aside: whether it is kept here as a dead letter even if its sender did not ask for that.
     in_doubt: whether it is our own, was sent, and may have arrived.

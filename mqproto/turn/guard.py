@@ -1,14 +1,14 @@
-"""The interface of a queue manager to its keys, and its behaviour without any.
+"""The interface of a queue manager to its keys, and its behaviour without keys.
 
 [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
-The core has no cryptography. A QueueManager may be given a guard that has it: mqproto/security/guard.py. It opens and
-judges messages with a SecurityHeader, signs messages of applications, and encrypts messages as they leave. Without a
-guard no message is encrypted or signed here, and others' protected messages are refused with the matching class.
+The core has no cryptography. A QueueManager may be given a guard that has it: mqproto/security/guard.py. The guard
+opens and judges messages with a SecurityHeader, signs messages of applications, and encrypts messages as they leave.
+Without a guard, messages are not encrypted or signed here, and others' protected messages are refused with the matching
+class.
 
 A message that will be encrypted is stored in clear: the receiver's key may change while it waits, perhaps for a year.
-Its SecurityHeader has EB set and no EncryptionKey. In this form our message is never on the wire: see
-`is_unsealed`.
+Its SecurityHeader has EB set and no EncryptionKey. A message in this form is never on the wire (see `is_unsealed`).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 """PrivacyLevel and EncryptionAlgorithm of each cipher, by its name, which decode and the tables also use. The
 variants of RC2, and of RC4, differ in how many bits their keys have.  [MS-MQMQ] 2.2.19.3"""
 STRONG: Final = 5
-"""The PrivacyLevel of ciphers that nobody breaks."""
+"""The PrivacyLevel of ciphers that nobody can break."""
 WEAK_CIPHERS: Final = tuple(word for word, (level, _) in CIPHERS.items() if level < STRONG)
-"""Ciphers that anybody may break: a queue takes them, and a message uses them, only if they are named."""
+"""Ciphers that anybody can break. A queue takes them, and a message uses them, only if they are named."""
 PRIVACY_LEVELS: Final = ("none", "optional", "body")
 """Queue.PrivacyLevel: whether a queue takes only messages in clear, all messages, or only encrypted ones.
 [MS-MQDMPR] 3.1.1.2"""
@@ -62,10 +62,11 @@ message lists its destinations.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4"""
 
 
 class ProtectionError(MqprotoError):
-    """A message is refused for its encryption or signature, or because one of them is missing.  [MS-MQMQ] 2.2.18.1.6
+    """A message is refused because of its encryption or signature, or because one of them is
+    missing.  [MS-MQMQ] 2.2.18.1.6
 
     Args:
-        message_class: the class that its sender is told.
+        message_class: the class that is reported to its sender.
         reason: one line for an operator, without keys and decrypted text.
     """
 
@@ -93,10 +94,10 @@ class Guard(Protocol):
     """The keys of one queue manager, and its knowledge of others' keys."""
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
-        """Serve this queue manager from now on, and forget the cache of another."""
+        """Serve this queue manager from now on, and forget the cache for any other."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
-        """Return a message with a SecurityHeader as it joins its queue: in clear, with verified AU and AS.
+        """Return a message with a SecurityHeader as it is when it joins its queue: in clear, with verified AU and AS.
 
         weak: the members of WEAK_CIPHERS that its queue takes.
 
@@ -129,7 +130,7 @@ class Guard(Protocol):
         """
 
     def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
-        """Return a message of our own, encrypted as it leaves.  3.1.7.1.5
+        """Return a message of our own in encrypted form, as it leaves.  3.1.7.1.5
 
         Raises:
             UsageError: the message can no longer be encrypted.
@@ -206,7 +207,7 @@ def is_unsealed(message: UserMessage, identity: Guid) -> bool:
 
 
 def to_be_sealed(message: UserMessage, privacy_level: int, algorithm: int) -> UserMessage:
-    """Return the message, marked to be encrypted when it leaves.
+    """Return the message, marked for encryption when it leaves.
 
     privacy_level: the minimum strength.
     algorithm: the EncryptionAlgorithm to use; 0 for the preferred one.
@@ -220,7 +221,7 @@ def to_be_sealed(message: UserMessage, privacy_level: int, algorithm: int) -> Us
 
 
 def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> UserMessage:
-    """Return the message, marked to be signed. If it already names a sender, that stays."""
+    """Return the message, marked for signing. If it already names a sender, that sender stays."""
     security = replace(message.security or SecurityHeader(), sender_cert=signer.certificate)
     security.has_security_data = True
     if not security.sender_id:
@@ -230,7 +231,7 @@ def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> U
 
 
 def in_clear(message: UserMessage) -> UserMessage:
-    """Return a message in clear that was marked to be encrypted and stays here, so that it can be read."""
+    """Return a message that was marked for encryption, but stays here, in clear, so that it can be read."""
     security = message.security
     assert security is not None, "what is to be encrypted has a SecurityHeader"
     plain = replace(security)
@@ -245,7 +246,7 @@ def _with_security(message: UserMessage, security: SecurityHeader) -> UserMessag
 
 
 def with_proof(message: UserMessage, kind: int) -> UserMessage:
-    """Return the message as it is in a queue: we replace the sender's AU and AS.
+    """Return the message in the form that it has in a queue, in which we replace the sender's AU and AS.
 
     kind: the kind of signature that was verified, as in AS; 0 for none.
     """

@@ -18,7 +18,7 @@ from mqproto.wire import TxSequenceId
 MESSAGE_ID_BLOCK: Final = 65_536
 """The number of MessageIDs that the store sets aside at a time. After a crash, the rest of a block is never used."""
 ORDINAL_BLOCK: Final = 4_096
-"""The number of Ordinals of TxSequenceIDs set aside at a time. One is used whenever all messages are acknowledged."""
+"""How many Ordinals of TxSequenceIDs are set aside at a time. Whenever all messages are acknowledged, one is used."""
 
 
 class GivenNumbers:

@@ -1,4 +1,4 @@
-"""Writes, gathered until the next commit."""
+"""Gathers writes until the next commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqproto.turn.waypoints import OFF, Waypoints
 
 LAZY_WRITES_DELAY_MS: Final = 1_000
 PURGED_UNTIL: Final = "purged_until_"
-"""The prefix, before the number, of a purged queue's counter, whose value is the last position to delete."""
+"""A purged queue's counter has the name PURGED_UNTIL and the queue's number; it holds the last position to delete."""
 
 
 def purges_of(counters: Mapping[str, int]) -> dict[int, int]:
@@ -42,9 +42,9 @@ class HasRow(Protocol):
 class PendingWrites:
     """Writes since the last commit, of two kinds.
 
-    Writes that are reported to others, as acceptances or acknowledgments, need a commit in this turn. Writes
-    that only forget, such as the removal of a message that the neighbour has, go with the next commit, or
-    after a second: if a crash comes first, the message is sent twice and the receiver drops it.
+    Writes that are reported to others, as acceptances or acknowledgments, need a commit in this turn. Writes that only
+    forget, such as the removal of a message that the neighbour has, go with the next commit, or after a second: if a
+    crash comes first, the message is sent twice and the receiver drops it.
     """
 
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
@@ -58,7 +58,7 @@ class PendingWrites:
         self._waypoints = waypoints
 
     def urgent(self) -> Writes:
-        """The writes that must be on disk before this turn's packets leave; all of them are committed in this turn."""
+        """The writes that must be on disk before this turn's packets leave. All others are committed with them."""
         self._is_urgent = True
         return self._writes
 
@@ -68,7 +68,7 @@ class PendingWrites:
         return self._writes
 
     def has_room(self, has_room: bool) -> None:
-        """Say whether the disk has room beyond the reserve that is set aside for writes which make room."""
+        """Set whether the disk has room beyond the reserve for writes that make room."""
         self._has_room = has_room
         if has_room and self._held_back:
             self._writes.queues += self._held_back.values()
@@ -98,7 +98,7 @@ class PendingWrites:
         self._is_urgent = self._is_urgent or urgent
 
     def give_up(self, sequence: HasRow, stays: IncomingRow | None) -> None:
-        """Stop keeping an incoming sequence; keep `stays` instead, if given."""
+        """Stop keeping an incoming sequence; keep `stays` instead, if it is given."""
         self._changed.pop(sequence, None)
         gone = sequence.row()
         assert isinstance(gone, IncomingRow), "only these have places"
@@ -115,7 +115,7 @@ class PendingWrites:
     ) -> bool:
         """Store the outcome of an operation, and counters, together with its writes. Return whether they are stored.
 
-        needed: whether to keep them even if the operation wrote nothing.
+        needed: whether to store them even if the operation wrote nothing.
         """
         self._is_urgent = self._is_urgent or needed
         if self._is_urgent:
@@ -129,8 +129,9 @@ class PendingWrites:
         rows: dict[tuple[bytes, int], OutcomeRow | None],
         counters: dict[str, int],
     ) -> None:
-        """Forget invokers with all their outcomes, and keep `rows` and `counters` in the same transaction; this may
-        wait."""
+        """Forget invokers with all their outcomes, and keep `rows` and `counters` in the same transaction. This may
+        wait for the next commit.
+        """
         writes = self._writes
         if gone := set(invokers):
             writes.forgotten_invokers += gone
@@ -140,8 +141,9 @@ class PendingWrites:
         writes.counters |= counters
 
     def purge_until(self, queue: int, position: int) -> None:
-        """Record the last position to delete from a queue, for the next process if this one ends; 0 when it is
-        empty."""
+        """Record the last position to delete from a queue, for the next process if this one is killed; 0 when the queue
+        is empty.
+        """
         writes = self.urgent() if position else self._writes
         writes.counters[f"{PURGED_UNTIL}{queue}"] = position
 

@@ -1,9 +1,9 @@
 """Waypoints: the steps of each message, with place and time, as notes with its identifier.
 
 The parts of a queue manager report each step in the life of a message to a `Waypoints`, which by default records
-nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it
-belongs to. So a line of the log is written only after the step is on disk. A follower of traces tells which
-messages belong to a trace, and gets only the notes of these.
+nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it belongs
+to. So a line of the log is written only after the step is on disk. A follower of traces decides which messages belong
+to a trace, and gets notes about these only.
 
 OrderAcks and FinalAcks are not applications' messages: they appear as steps of the messages that they acknowledge.
 """
@@ -20,11 +20,11 @@ from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
 
 REMEMBERED: Final = 100_000
-"""The most sent messages without an OrderAck that are known by their numbers; about 100 bytes each."""
+"""The most sent messages without an OrderAck that are remembered by their numbers; about 100 bytes each."""
 
 
 class Waypoint(Word):
-    """Each waypoint: the name of its notes, and its meaning."""
+    """All waypoints: for each, the name of its notes, and its meaning."""
 
     ACCEPTED = (
         "accepted",
@@ -98,7 +98,7 @@ NEXT_WAYPOINTS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
     Waypoint.RECALLED: frozenset({Waypoint.DEAD_LETTERED}),
     Waypoint.JOURNALED: _AT_REST,
 }
-"""The waypoints that may follow each waypoint of a message at one queue manager; none follow an unlisted one.
+"""The waypoints that may follow each waypoint of a message at one queue manager. None may follow an unlisted waypoint.
 
 A resend makes copies, and an intermediate may have several of them at once. After a crash a message may be given to
 an application, or be sent, once more. A copy in a journal or a dead-letter queue has a separate path.
@@ -118,9 +118,9 @@ STORED_AFTER: Final = frozenset(
         Waypoint.JOURNALED,
     }
 )
-"""The waypoints that `stored` may follow; after `stored`, the path continues from the one before."""
+"""The waypoints that `stored` may follow. After `stored`, the path continues from the waypoint before it."""
 DROPS: Final = frozenset({Waypoint.TURNED_AWAY, Waypoint.DUPLICATE_DROPPED, Waypoint.DROPPED})
-"""The waypoints of a message that has arrived and is not taken; its path continues from before the arrival."""
+"""The waypoints of a message that has arrived and is not taken. Its path continues from before the arrival."""
 
 
 def missing_before(path: Iterable[Waypoint]) -> list[int]:
@@ -239,7 +239,7 @@ class Waypoints:
         """A journal or dead-letter queue has no room for a message."""
 
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
-        """A dead letter in doubt leaves its queue, because the destination has told the outcome."""
+        """A dead letter in doubt leaves its queue, because the destination has reported the outcome."""
 
     def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
         """Messages go to a consumer."""
@@ -268,7 +268,7 @@ class WaypointNotes(Waypoints):
     Args:
         identity: the queue manager's GUID; its own transactional messages are found by the numbers in OrderAcks.
         notes: where the notes go.
-        follow: tells which messages belong to a trace; the note of a step names it.
+        follow: says which trace a message belongs to, if any; the note of a step names it.
         everything: whether messages without a trace also have notes.
     """
 
@@ -282,7 +282,7 @@ class WaypointNotes(Waypoints):
         self._unconfirmed: dict[TxSequenceId, dict[int, tuple[str, Trace | None]]] = {}
         self._unconfirmed_count = 0
         self._followed: dict[int, Trace] = {}
-        """The traces of our own transactional messages that were sent, by MessageID; some never get a FinalAck."""
+        """The traces of our own sent transactional messages, by MessageID. Some messages never get a FinalAck."""
 
     def _note(
         self,
@@ -455,7 +455,7 @@ class WaypointNotes(Waypoints):
 
 
 def message_name(source: Guid, ordinal: int) -> str:
-    """A message's identifier as people write it, and as `mqproto send` prints it."""
+    """A message's identifier in the form that people write and `mqproto send` prints."""
     return f"{guid_text(source)}\\{ordinal}"
 
 
@@ -468,13 +468,13 @@ def class_name(message_class: int) -> str:
 
 
 def _hop(session: SessionHop) -> dict[str, str | int]:
-    """The session that a message came by, or leaves by, with the neighbour."""
+    """Facts about the session by which a message came, or leaves, with the neighbour."""
     facts: dict[str, str | int] = {"session": session.key, "peer": session.remote_address}
     return facts if session.remote_qm is None else {**facts, "manager": guid_text(session.remote_qm)}
 
 
 def _place(packet: bytes) -> dict[str, str | int]:
-    """A transactional message's place in its sequence; nothing for others."""
+    """Facts about a transactional message's place in its sequence; none for other messages."""
     place = place_in_sequence(packet)
     return {} if place is None else _numbered(*place)
 

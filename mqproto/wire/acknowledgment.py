@@ -126,7 +126,7 @@ class EndToEndAck:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Return the acknowledgment in one whole packet. Its definition shows what else the packet holds.
+        """Return the acknowledgment in one whole packet. Its `definition` shows what else the packet contains.
 
         Raises:
             WireFormatError: the bytes are not a packet, or are another kind of packet.

@@ -35,7 +35,7 @@ _SIZE_AT: Final = base_header.offset_of("packet_size")
 _KINDS: Final[dict[int, type[Packet]]] = {
     record.sizeof(): record.kind for record in INTERNAL_PACKETS.values()
 }
-"""The kinds of internal packets by size: each kind has a different one.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
+"""The kinds of internal packets by size, because each kind has a different size.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
 assert len(_KINDS) == len(INTERNAL_PACKETS)
 
 
@@ -58,11 +58,11 @@ class Welcome:
 
 
 ANYTHING: Final = Welcome(MAXIMUM_PACKET_SIZE, range(SMALLEST_INTERNAL_PACKET, MAXIMUM_PACKET_SIZE + 1))
-"""A Welcome for analysts: even an internal packet of a wrong size can be shown."""
+"""A Welcome for analysts, which lets even an internal packet of a wrong size be shown."""
 
 
 class UnwelcomeError(WireFormatError):
-    """The head of a packet is valid, but this kind may not come now."""
+    """The head of a packet is valid, but a packet of this kind may not come now."""
 
     def __init__(self, kind: type[Packet], size: int) -> None:
         limit = f"that of a packet that may come now, which a {kind.__name__} is not"
@@ -114,7 +114,7 @@ class PacketBuffer:
 
         Raises:
             UnwelcomeError: the bytes after the last packet begin a packet that may not come now.
-            WireFormatError: they do not begin a packet; the class docstring tells what happens to packets before them.
+            WireFormatError: they do not begin a packet; the class docstring says what happens to packets before them.
         """
         if self.fault is not None:
             raise self.fault
@@ -160,7 +160,7 @@ class PacketBuffer:
         return at + missing
 
     def _cut(self, data: bytes, at: int, packets: list[bytes], welcome: Welcome) -> None:
-        """Cut whole packets from `at` on, and keep the rest.  The loop is `_size_of`, spelt out for speed."""
+        """Cut whole packets from `at` on, and keep the rest.  The loop repeats `_size_of` inline for speed."""
         limit, sizes, end = welcome.message_limit_bytes, welcome.internal_sizes, len(data)
         while end - at >= HEAD_SIZE:
             version, flags, signature, size = _unpack_head(data, at)
@@ -214,7 +214,7 @@ class DroppingBuffer(PacketBuffer):
     def __init__(self) -> None:
         super().__init__()
         self._hole_at = self._dropped = self._to_drop = 0
-        """The offset of the dropped bytes, 0 for none; the number of dropped bytes, and of bytes still to drop."""
+        """The offset of the dropped bytes, or 0; how many bytes were dropped; and how many are still to be dropped."""
 
     @property
     def kept_bytes(self) -> int:

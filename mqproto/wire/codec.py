@@ -1,7 +1,7 @@
 """The codec that nodes run: generated.py, about eighty times as fast as interpreting the layouts.
 
-It only accepts or refuses. After a refusal the reference codec takes the same bytes, or the same record, and finds
-the words. So both refuse the same by construction, and a test checks that they accept the same.
+It only accepts or refuses. After a refusal, the reference codec takes the same bytes, or the same record, and words the
+error. So both refuse the same input by construction, and a test checks that they accept the same input.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
 
 
 def _explain(data: bytes, refusal: Exception) -> NoReturn:
-    """Raise the reference codec's error about a packet: only that codec has the words, and it must refuse, too."""
+    """Raise the reference codec's error about a packet. Only that codec has texts, and it must refuse it, too."""
 
     def skip(item: Record[Any], at: int, end: int) -> int:
         assert item is mqf_format_name_element, "lists are of nothing else"
@@ -110,7 +110,7 @@ def decode_message(data: bytes | bytearray | memoryview) -> UserMessage:
 
 
 def decode_or_refuse(data: bytes) -> Packet:
-    """Decode by the generated code alone, for callers that need no words: it raises one of REFUSALS."""
+    """Decode by the generated code alone, for callers that need no error text. It raises one of REFUSALS."""
     flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
     packet: Packet
     if not flags:
@@ -127,8 +127,8 @@ def decode_or_refuse(data: bytes) -> Packet:
 
 
 def check_packet(data: bytes | bytearray | memoryview) -> None:
-    """Refuse whatever `decode_packet` refuses, but make no record; this takes less than half the time for a
-    UserMessage.
+    """Refuse whatever `decode_packet` refuses, but do not make a record. For a UserMessage this takes less than half
+    the time.
 
     An intermediate node has to judge the whole packet from a peer, but needs only the fields that glance.py reads.
 
@@ -144,7 +144,7 @@ def check_packet(data: bytes | bytearray | memoryview) -> None:
 
 
 def check_or_refuse(data: bytes) -> None:
-    """Check by the generated code alone, for callers that need no words: it raises one of REFUSALS."""
+    """Check by the generated code alone, for callers that need no error text. It raises one of REFUSALS."""
     flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
     if not flags:
         check_user_message(data)

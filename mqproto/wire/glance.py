@@ -93,7 +93,7 @@ def is_internal(packet: bytes) -> bool:
 
 
 def session_header_of(packet: bytes) -> SessionHeader | None:
-    """The SessionHeader that rides on a UserMessage.  [MS-MQMQ] 2.2.19.1"""
+    """The SessionHeader that comes with a UserMessage.  [MS-MQMQ] 2.2.19.1"""
     if not packet[_BASE_FLAGS_AT] & _SESSION:
         return None
     return read_session_header(packet[-_SESSION_HEADER_SIZE:])
@@ -118,7 +118,7 @@ def goes_to_private(packet: bytes, flags: int, identifier: int) -> bool:
 
 
 def is_recoverable(packet: bytes) -> bool:
-    """Whether a UserMessage is recoverable; transactional messages are.  [MS-MQMQ] 2.2.19.2"""
+    """Whether a UserMessage is recoverable; transactional messages always are.  [MS-MQMQ] 2.2.19.2"""
     return bool(packet[_FLAGS_AT] & RECOVERABLE)
 
 
@@ -128,7 +128,7 @@ def is_transactional(packet: bytes) -> bool:
 
 
 def is_traced(packet: bytes) -> bool:
-    """Whether each node on a message's way sends a report: TR.  [MS-MQMQ] 2.2.19.1"""
+    """Whether each node on a message's way sends a report: the TR bit.  [MS-MQMQ] 2.2.19.1"""
     return bool(packet[_TRACE_AT] & _TRACE)
 
 
@@ -138,7 +138,7 @@ def has_security_header(packet: bytes) -> bool:
 
 
 def may_leave_changed(packet: bytes) -> bool:
-    """Whether a stored UserMessage may differ from its form on the wire: it has a SecurityHeader, or JN.
+    """Whether a stored UserMessage may differ from its form on the wire, because it has a SecurityHeader, or JN set.
 
     With a SecurityHeader it may be encrypted; with JN it may be followed by a name that stays here (`kept.py`).
     """
@@ -152,7 +152,7 @@ def user_flags(packet: bytes) -> int:
 
 
 def sent_time_s(packet: bytes) -> int:
-    """SentTime of a UserMessage: when its sender says it was sent, UTC.  [MS-MQMQ] 2.2.19.2"""
+    """The SentTime of a UserMessage: when it was sent, UTC, according to its sender.  [MS-MQMQ] 2.2.19.2"""
     sent: int = _times.unpack_from(packet, _RECEIVE_AT)[1]
     return sent
 
@@ -212,7 +212,7 @@ def body_of(packet: bytes) -> bytes:
 
 
 def acknowledges(packet: bytes) -> bool:
-    """Whether a UserMessage may be an OrderAck or a FinalAck; also true if only its body has their label."""
+    """Whether a UserMessage may be an OrderAck or a FinalAck. Also true if only its body contains their label."""
     return _LABEL in packet
 
 

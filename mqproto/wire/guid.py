@@ -1,4 +1,4 @@
-"""GUIDs as they are on the wire: 16 bytes, the first three groups little-endian.  [MS-DTYP] 2.3.4.2
+"""GUIDs in their form on the wire: 16 bytes, the first three groups little-endian.  [MS-DTYP] 2.3.4.2
 
 A packet carries up to five of them, so they stay bytes inside the program; only people see text.
 """
@@ -27,5 +27,5 @@ def guid_from_text(text: str) -> Guid:
 
 @lru_cache(maxsize=4_096)
 def guid_text(guid: Guid) -> str:
-    """Return the GUID as the specifications print it: upper case, no braces."""
+    """Return the GUID in the specifications' form: upper case, no braces."""
     return str(uuid.UUID(bytes_le=guid)).upper()

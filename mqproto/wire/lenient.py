@@ -1,8 +1,8 @@
 """Shows an analyst a packet, valid or not: every field with its position, and all faults.
 
 Layouts and rules are those of `decode_packet`, but a broken rule is only noted if the reading can continue.
-`inspect_stream` does so with successive packets and Pings. `decode_beginning` reads the headers of a packet whose rest
-is missing.
+`inspect_stream` does the same with successive packets and Pings. `decode_beginning` reads the headers of a packet whose
+rest is missing.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Remark:
 class Inspection:
     """The analysis of some bytes that should be a packet.
 
-    fields: in the order of their bytes; those of a valid packet cover every byte exactly once. The bytes
-        after a fault that ends the reading are one last field called `unread`.
+    fields: the fields in the order of their bytes; those of a valid packet cover every byte exactly once. The bytes
+    after a fault that ends the reading are one last field called `unread`.
     findings: errors that `decode_packet` would raise, then remarks.
     packet: None if the bytes could not be read to the end.
     """
@@ -106,7 +106,7 @@ class Inspection:
 
 
 def inspect_packet(data: bytes) -> Inspection:
-    """Read as much as possible of bytes that should be one whole packet; raises nothing."""
+    """Read as much as possible from bytes that should be one whole packet. No fault raises an error."""
     seen: list[Any] = []
     faults: list[WireFormatError] = []
     packet = None
@@ -145,7 +145,7 @@ def inspect_key_blob(data: bytes) -> Inspection:
 def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
     """Yield successive packets and Pings, each with its offset; or one key blob, if `data` is one.
 
-    The last item may be truncated, or be bytes that do not begin a packet; no packet after these is searched.
+    The last item may be truncated, or be bytes that do not begin a packet; the search for packets ends there.
     """
     at = 0
     if begins_key_blob(data) and not begins_ping(data):
@@ -179,7 +179,7 @@ def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
         data: the beginning of a longer packet, with its head.
 
     Returns:
-        the record; None if the bytes are too few to tell the kind of packet, or if they break a rule.
+        the record; None if the bytes are too few to show the kind of packet, or if they break a rule.
     """
     flags, size = _base.unpack_from(data)
     if flags & BaseHeader.internal.mask:
@@ -274,7 +274,7 @@ def _fields(seen: list[Any], data: bytes) -> list[SeenField]:
 
 
 def remarks(packet: Packet) -> Iterator[Remark]:
-    """Yield remarks about rules that the specification has for senders but that receivers do not enforce."""
+    """Yield remarks about rules that the specification has for senders, but that receivers do not enforce."""
     if not isinstance(packet, UserMessage):
         if packet.base.debug_header:
             yield Remark("base.flags", "has DH set, which is for UserMessages", "[MS-MQMQ] 2.2.19.1")

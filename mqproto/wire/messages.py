@@ -68,7 +68,8 @@ def user_message(
 
     Args:
         source: the queue manager that sends it first.
-        destination_manager: the queue's host; for a direct name the null GUID is used, whatever is given here.
+        destination_manager: the queue manager that hosts the queue; a direct name uses the null GUID, whatever is given
+            here.
         destination: the identifier of a private queue there, a public queue's GUID, or a direct name without
             `DIRECT=`, such as `TCP:10.0.0.1\\\\private$\\\\orders`.
         message_id: unique at the source.

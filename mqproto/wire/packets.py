@@ -113,7 +113,7 @@ srmp_message_packet = PacketRecord(
     ),
     _apart,
 )
-"""For analysts: no other code reads a message with AH set."""
+"""For analysts only: no other code reads a message with AH set."""
 
 Packet: TypeAlias = EstablishConnection | ConnectionParameters | SessionAck | UserMessage
 

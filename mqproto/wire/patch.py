@@ -1,7 +1,7 @@
-"""Changes packets without decoding them, as an intermediate does with every packet that it passes on.
+"""Changes packets without decoding them, as an intermediate queue manager does with every packet that it passes on.
 
-The offsets come from the layouts: the sizes of the preceding fields. Packets must be whole and valid, as they come
-from `PacketBuffer` and `decode_packet`.
+The offsets come from the layouts: they are the sizes of the preceding fields. Packets must be whole and valid, as
+`PacketBuffer` and `decode_packet` ensure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BEHIND_USER: Final = UserHeader.has_soap.mask | UserHeader.has_multi_queue_form
 
 
 def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
-    """Return a UserMessage with this SessionHeader, instead of any other: SH set, 16 bytes appended.
+    """Return a UserMessage with this SessionHeader, instead of any other: with SH set and 16 bytes appended.
 
     Raises:
         UsageError: the packet is internal.
@@ -59,7 +59,7 @@ def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
 
 
 def without_session_header(packet: bytes) -> bytes:
-    """Return a UserMessage without its SessionHeader: SH clear, and the packet ends at PacketSize.
+    """Return a UserMessage without its SessionHeader: with SH clear, ending at PacketSize.
 
     A packet without a SessionHeader, or an internal packet, is returned unchanged.
     """
@@ -72,7 +72,8 @@ def without_session_header(packet: bytes) -> bytes:
 
 
 def with_hop_counted(packet: bytes) -> bytes:
-    """Return a UserMessage as passed on by one more routing server: RC is one higher.  [MS-MQMQ] 2.2.19.2
+    """Return a UserMessage in the form in which one more routing server passes it on: RC is one
+    higher.  [MS-MQMQ] 2.2.19.2
 
     Raises:
         UsageError: RC is 29 already; look at `hop_count` first.
@@ -81,9 +82,10 @@ def with_hop_counted(packet: bytes) -> bytes:
 
 
 def passed_on(packets: Sequence[bytes]) -> list[bytes]:
-    """Return UserMessages as a routing server passes them on: RC is one higher, and they have no SessionHeader.
+    """Return UserMessages in the form in which a routing server passes them on: RC is one higher, without a
+    SessionHeader.
 
-    Each is `with_hop_counted` of `without_session_header`.  [MS-MQMQ] 2.2.19.2
+    Each is the result of `with_hop_counted` after `without_session_header`.  [MS-MQMQ] 2.2.19.2
 
     Args:
         packets: one or more UserMessages with the same flags.
@@ -98,7 +100,7 @@ def passed_on(packets: Sequence[bytes]) -> list[bytes]:
 
 
 def _one_hop_more(packet: bytes) -> int:
-    """Return the byte of RC with RC one higher."""
+    """Return the byte that contains RC, with RC one higher."""
     bits = packet[_HOPS]
     if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
         raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
@@ -106,7 +108,7 @@ def _one_hop_more(packet: bytes) -> int:
 
 
 def beginning(data: bytes) -> tuple[bytes, int, int] | None:
-    """Return the beginning of a UserMessage as a separate message without its large parts; None if too short.
+    """Return the beginning of a UserMessage as a separate message without its large parts; None if it is too short.
 
     Returns:
         the message without extension, body and later headers, and the offsets of extension and body in the whole.
@@ -161,7 +163,7 @@ def with_place(packet: bytes, identifier: TxSequenceId, number: int, previous: i
 
 
 def with_message_class(packet: bytes, message_class: int) -> bytes:
-    """Return a UserMessage with another class, which tells why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6
+    """Return a UserMessage with another class, which says why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6
 
     Args:
         message_class: 16 bits.

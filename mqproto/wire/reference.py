@@ -1,7 +1,7 @@
 """The reference reader and writer: construct interprets the layouts.
 
-It is about eighty times slower than codec.py, which is generated from the same layouts and uses this module for the
-words of each refusal. Tools that need every byte use `read`.
+It is about eighty times slower than codec.py, which is generated from the same layouts and uses this module to word its
+refusals. Tools that need every byte use `read`.
 """
 
 from __future__ import annotations

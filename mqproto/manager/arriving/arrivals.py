@@ -37,12 +37,12 @@ from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, has_debug_head
 from mqproto.wire.guid import guid_text
 
 LOOKED_UP_BYTES: Final = 8 * 2**20
-"""The most bytes of strangers' messages that wait for the store's answer about their sequences; one may exceed it."""
+"""The most bytes of strangers' messages that wait for the store's answer about sequences; one may exceed it."""
 JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
 
 
 Judgment = tuple[rules.Ruling, Head, LocalQueue | None]
-"""The ruling about a message, fields of its head, and our queue that it is for."""
+"""The judgment of a message, fields of its head, and our queue that it is for."""
 
 
 class NotWelcomeError(Exception):
@@ -53,7 +53,7 @@ class Arrivals:
     """The rules for messages that arrive.
 
     Consecutive messages that are alike form a run. Questions with one answer for the whole run are asked once: who
-    brings it, where it goes, whether there is room. A run is taken as a whole if every objection to one of its
+    brings the run, where it goes, whether there is room. A run is taken as a whole if every objection to one of its
     messages would also apply to the first. Otherwise its messages are taken one by one, as runs of one.
     """
 
@@ -85,7 +85,7 @@ class Arrivals:
         self.forward = self.transit.forward
         """A function that tests may replace: see parts.py."""
         self._looked_up: dict[ReadSequences, list[tuple[Run, Remote]]] = {}
-        """Strangers' messages of sequences that may be on disk. They wait for the store's answer."""
+        """Strangers' messages in sequences that may be on disk. They wait for the store's answer."""
         self.looked_up_bytes = 0
         self.reads: list[ReadSequences] = [every_one(manager) for manager in routes.peers]
 
@@ -94,9 +94,9 @@ class Arrivals:
         self._histories.of(remote).brought_by(remote.manager, window_size)
 
     def judge(self, run: Run, at: int, remote: Remote, *, confirms: bool = True) -> Judgment:
-        """Return who takes the message at an index of a run, and the reason.
+        """Return the judgment of the message at this index of a run: who takes it, and the reason.
 
-        confirms: whether the message may be an acknowledgment, as far as is known.
+        confirms: whether the message may be an acknowledgment, as far as we know.
         """
         head, identity = head_of(run.packets[at]), self._desk.identity
         source, target = head.source_queue_manager, head.queue_manager_address
@@ -128,7 +128,7 @@ class Arrivals:
         remote: Remote,
         size_bytes: int,
     ) -> str:
-        """Return how a stranger's message counts, or why it is unwelcome."""
+        """Return the standing of a stranger's message, or the reason why it is unwelcome."""
         declaration = None if queue is None else queue.declaration
         return standing(
             head,
@@ -142,7 +142,7 @@ class Arrivals:
         )
 
     def together(self, run: Run, at: int, judgment: Judgment) -> int:
-        """The number of messages, from the judged one at index `at` on, that may be taken at once; at least one."""
+        """The number of messages from the judged one, at index `at`, that may be taken at once; at least one."""
         ruling, head, queue = judgment
         packets, source = run.packets, head.source_queue_manager
         if not ruling.together or (head.flags & JOURNAL_NEGATIVE and source == self._desk.identity):
@@ -157,11 +157,11 @@ class Arrivals:
         return max(bisect_right(sizes, self.room.left_bytes), 1)
 
     def arrived(self, run: Run, judgment: Judgment, remote: Remote, now: Moment) -> None:
-        """Handle UserMessages that came and were judged: one, or as many as may be taken `together`.  3.1.5.8
+        """Handle judged UserMessages: one, or as many as may be taken `together`.  3.1.5.8
 
         Raises:
-            NoRoomError: the messages would exceed QueueManagerQuota or the room on the disk, or begin one sequence
-                too many.
+            NoRoomError: the messages would exceed QueueManagerQuota or the room on the disk, or would begin one
+                sequence too many.
             NotWelcomeError: this session must not bring them.
         """
         packet, head = run.packets[0], judgment[1]
@@ -207,7 +207,7 @@ class Arrivals:
             self.refusing.refuse(run, remote, ruling.message_class)
 
     def _welcome(self, run: Run, judgment: Judgment, remote: Remote, now: Moment) -> Judgment | None:
-        """Return the judgment of a stranger's message if it is to be processed further; None if nothing is left to do.
+        """Return the judgment of a stranger's message if it is to be processed; None if nothing is left to do.
 
         Acknowledgments have their own rule. Refused messages are not kept. If a transactional message is for a queue
         that does not exist or refuses its kind, its sender is told, or it would resend for ever. It is not told that a
@@ -306,7 +306,7 @@ class Arrivals:
                 self.in_sequence.bring_back(run, queue, rows, remote, now)
 
     def _end_unless_had(self, rows: Sequence[IncomingRow], run: Run, remote: Remote, now: Moment) -> None:
-        """End a message whose queue is gone, unless it came before and so has ended, as in `came_before`."""
+        """End a message whose queue is gone, unless an earlier copy has already ended, as `came_before` tells."""
         [packet] = run.packets
         header, name = run.shape.header_of(packet), run.facts.destination_queue
         deleted = self._queues.deleted(name)

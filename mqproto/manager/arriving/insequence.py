@@ -1,4 +1,4 @@
-"""Transactional messages at their destination: in order, and once.  3.1.5.8.6, 3.1.6.9"""
+"""Transactional messages at their destination: accepted in order, and once.  3.1.5.8.6, 3.1.6.9"""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ class InSequence:
         self._routes = routes
         self.places = StrangersPlaces()
         self.from_before: dict[Guid, Sequence[IncomingRow]] = {}
-        """The stored sequences of queue managers that were strangers before and are declared now."""
+        """The stored sequences of queue managers that were strangers earlier and are declared now."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
-        """The numbers of deleted queues, by source and by the source's name for the queue at its host."""
+        """The numbers of deleted queues, by source and by the source's name for the queue."""
 
     def arrived(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
         """Accept messages in order and once; hold early ones; drop those that came before.  3.1.5.8.6
 
-        If the message that comes next is refused, because its time is over or the queue is full, that is
-        final: the sequence goes on after it, and a FinalAck tells its sender.
+        If the message that comes next is refused because its time is over or the queue is full, the refusal is final:
+        the sequence goes on after it, and a FinalAck tells its sender.
         """
         shape, name = run.shape, run.facts.destination_queue
         following: list[bytes] = []
-        """Messages that were accepted one after the other, and are not yet in the queue."""
+        """Accepted messages that are not yet in the queue."""
         sequence: IncomingSequence | None = None
         for packet in run.packets:
             header = shape.header_of(packet)
@@ -128,7 +128,7 @@ class InSequence:
                 self._desk.writes.later.remove(own.held_queue, position, position)
 
     def _release(self, sequence: IncomingSequence, queue: LocalQueue, remote: Remote, now: Moment) -> None:
-        """Insert the messages that were held behind a gap, which is closed now."""
+        """Insert the messages that were held behind a gap that is now closed."""
         accepted, stale = sequence.release()
         for held in accepted:
             key = message_key(sequence.held_queue, held.position)
@@ -162,7 +162,7 @@ class InSequence:
     ) -> IncomingSequence:
         """Begin a sequence that is new in memory, though perhaps not in the store.
 
-        held_queue: the number of the HELD queue that it takes over; 0 for a new HELD queue.
+        held_queue: the number of the HELD queue that the sequence takes over; 0 for a new HELD queue.
         """
         held_queue = held_queue or self._outbound.numbers.next_queue()
         self._desk.writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
@@ -198,7 +198,7 @@ class InSequence:
                     self._desk.writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
 
     def came_before(self, run: Run, now: Moment) -> bool:
-        """Whether messages are copies of some that came and ended before their queue was deleted."""
+        """Whether messages are copies of messages that came and ended before their queue was deleted."""
         message = run.message
         source, name = message.user.source_queue_manager, message.user.destination_queue
         header, deleted = message.transaction, self._of_deleted.get((source, local_name(name)))
@@ -250,7 +250,7 @@ class InSequence:
             self.queue_deleted(queue)
 
     def find(self, run: Run, queue: int) -> IncomingSequence | None:
-        """The sequence in memory of messages to the queue with this number; None if it is not in memory."""
+        """The sequence in memory of messages to the queue with this number; None if there is none in memory."""
         source, name = head_of(run.packets[0]).source_queue_manager, run.facts.destination_queue
         return self._sequences.find(source, queue, name, run.shape.header_of(run.packets[0]))
 

@@ -17,13 +17,13 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import guid_text
 
 TOLD_OF_HOST: Final = 8
-"""The most messages, of strangers at one host, whose end is answered in a second."""
+"""The most messages per second, from strangers at one host, whose end is answered."""
 TOLD: Final = 64
-"""The most messages of all strangers whose end is answered in a second. The others come again."""
+"""The most messages per second, from all strangers, whose end is answered. The others come again."""
 
 
 class Refusing:
-    """Refuses messages, and counts them: in all, and by the name of the class; `last` is the name of the last class."""
+    """Refuses messages, and counts refusals in total and by class; `last` is the name of the last class."""
 
     def __init__(self, desk: Desk, outbound: Outbound) -> None:
         self._desk = desk
@@ -32,13 +32,13 @@ class Refusing:
         self.by_class = Counter[str]()
         self.last = ""
         self._told = Counter[str]()
-        """The number of strangers' messages that were answered in the second `_told_in`, by host."""
+        """The number of strangers' messages, by host, that were answered in the second `_told_in`."""
         self._told_in = 0
 
     def refuse(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
         """End the message here, and tell its sender.  3.1.5.8.2, 3.1.5.8.8
 
-        why: a reason for the operator, if the class does not tell it.
+        why: a reason for the operator, if the class does not say enough.
         """
         [packet] = run.packets
         self._note_refusal(run, remote, message_class, why)

@@ -1,4 +1,4 @@
-"""Whether the store has room for arriving messages, and which are dropped if not.  3.1.5.8.8"""
+"""Decides whether the store has room for arriving messages, and which messages are dropped if not.  3.1.5.8.8"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, goes_to_private, priority_of
 
 NEARLY_FULL: Final = 8
-"""No message is held behind a gap if that leaves less room than one part in this many of what is stored."""
+"""A message is not held behind a gap if the store then has less room left than this fraction (1/N) of its contents."""
 HIGHEST_HELD: Final = attrgetter("highest_held")
 
 
@@ -30,7 +30,7 @@ def is_acknowledgment(run: Run) -> bool:
 
 
 class NoRoomError(Exception):
-    """A message that cannot be taken without harm to others: the session is closed; the sender keeps it.  3.1.5.8.8"""
+    """A message cannot be taken without harm to others: the session is closed; the sender keeps it. 3.1.5.8.8"""
 
 
 class Room:
@@ -38,7 +38,7 @@ class Room:
 
     Attributes:
         stored_bytes: its size at the last commit, plus the messages that were added since.
-        limit_bytes: its greatest size after the next commit, because the disk is nearly full; None if it is not.
+        limit_bytes: its greatest size after the next commit if the disk is nearly full; otherwise None.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Room:
     def see_that_it_fits(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
         """Check that there is room for a message, even if the store would exceed a limit.
 
-        A duplicate that was never acknowledged takes no room; acknowledgments make room.
+        A duplicate that was never acknowledged takes no room, and acknowledgments make room.
 
         Raises:
             NoRoomError: there is no room for the message.
@@ -108,10 +108,10 @@ class Room:
     def _gives_way(self, run: Run, head: Head) -> bool:
         """Whether there is room for a transactional message to us once held messages give way.
 
-        Held messages give way to the next message of a sequence, because the others may be waiting for that one
-        alone. Those with the highest numbers of all sequences go first. A duplicate needs no room, and an early
-        message is turned away. But if the next one would find no room either, all are refused alike: a sender
-        recognizes a refused message because the others are taken.
+        Held messages give way to the next message of a sequence, because the others may be waiting for that one alone.
+        The messages with the highest numbers of all sequences go first. A duplicate needs no room, and an early message
+        is turned away. But if the next message would find no room either, all are refused alike: a sender recognizes a
+        refused message because the others are taken.
         """
         [packet] = run.packets
         queue = self._queues.of_run(run)
@@ -140,15 +140,16 @@ class Room:
         return sum(sequence.held_bytes for sequence in self._sequences)
 
     def may_hold(self, size_bytes: int) -> bool:
-        """Whether there is room to hold one more message. None is held when little room is left, and held messages
-        take at most half of the store."""
+        """Whether there is room to hold one more message. No message is held when little room is left, and held
+        messages take at most half of the store.
+        """
         stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._desk.settings.quota_bytes // 2
         if self.left_bytes - size_bytes < stored_bytes // NEARLY_FULL:
             return False
         return stored_bytes <= half_bytes or self._held_bytes + size_bytes <= half_bytes
 
     def _stays_in_memory(self, run: Run, head: Head, *, is_ours: bool) -> bool:
-        """Whether an express message needs no disk: its queue has room in memory, or the queue does not exist."""
+        """Whether an express message needs no disk, because its queue has room in memory or does not exist."""
         packet = run.packets[0]
         priority = priority_of(packet, head.flags)
         if is_ours:

@@ -57,8 +57,8 @@ class Transit:
         """Forward a message to another queue manager: count the hop, and leave its TransactionHeader
         unchanged.  3.1.5.8.2, 3.1.1.6.2
 
-        A transactional message whose time is over is still forwarded, unless we follow the figures: only its
-        destination knows whether it has had it before.
+        A transactional message whose time is over is still forwarded, unless we follow the figures. Only the
+        destination knows whether it has already received the message.
         """
         packets = run.packets
         flags, source = head.flags, head.source_queue_manager
@@ -87,7 +87,7 @@ class Transit:
         self._expiration.expect_of(expires_s, now)
 
     def _pass_on_transactional(self, queue: OutgoingQueue, source: Guid, messages: Joining) -> None:
-        """Forward transactional messages, but drop a message if a copy with the same bytes still waits here."""
+        """Forward transactional messages, but drop a message if an identical copy still waits here."""
         names = [(source, message_id) for message_id in messages.message_ids]
         if queue.copies.knows_one_of(names):
             if len(names) > 1:

@@ -1,4 +1,4 @@
-"""Who takes a message that came, and why, as a table.  [MS-MQQB] 3.1.5.8
+"""Decides, by a table, who takes an arriving message, and why.  [MS-MQQB] 3.1.5.8
 
 Three things decide: who brings the message, where it goes, and whether it is transactional. Room and duplicates are
 checked before it is taken; its time and its queue's quota are checked when its turn has come.
@@ -32,7 +32,7 @@ class Take(Enum):
 
 
 class Ruling(NamedTuple):
-    """Who takes a message, and the section that says so.
+    """The decision who takes a message, and the section that says so.
 
     message_class: the class with which the message is refused.
     together: whether messages that are alike may be taken at once.
@@ -47,7 +47,7 @@ class Ruling(NamedTuple):
 
 
 NEIGHBOUR: Final = "neighbour"
-"""A queue manager that is believed. It is the source of the message, or a declared router on the message's way."""
+"""A queue manager that is believed: it is the message's source, or a declared router on the message's way."""
 NO_ROUTER: Final = "it brings a message of queue manager {} and is not a declared router on its ways"
 STRANGER: Final = "stranger"
 UNINVITED: Final = "stranger, not invited"

@@ -2,7 +2,7 @@
 
 Three things decide: how the message's way ended, whether this queue manager sent it, and whether it is transactional.
 Bits of the message say whether its sender wants what the table allows. Administration acknowledgments are not in the
-table: wherever a message ends, they are sent if four bits of it ask for them.
+table: wherever a message ends, they are sent if its four bits for them say so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mqproto.queues.localqueue import SystemQueue
 from mqproto.wire import MessageClass
 
 IN_QUEUE_BIT: Final = 0x4000
-"""Set in the class of a message that ended after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
+"""The bit that is set in the class of a message that ended after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
 
 
 DISREGARDED: Final = frozenset(
@@ -27,11 +27,11 @@ DISREGARDED: Final = frozenset(
         MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
     }
 )
-"""Classes of messages that a destination disregards (3.1.5.8.3, 3.1.5.8.5). They would inform strangers (5.1)."""
+"""Classes of messages that a destination disregards (3.1.5.8.3, 3.1.5.8.5): an answer would inform strangers (5.1)."""
 
 
 class End(Enum):
-    """How the way of a message ended; its class gives the details."""
+    """How the way of a message ended. Its class gives the details."""
 
     REACHED = auto()
     """The message is in its destination queue; or the next hop has it, which is enough for its sender."""
@@ -43,7 +43,7 @@ class End(Enum):
     """The destination cannot use the message, or does not believe it: it has no such queue, no key for the body, or no
     proof of the sender."""
     TAKEN_OUT = auto()
-    """The message was in its queue, and left it unreceived."""
+    """The message was in its queue, and left it without being received."""
 
 
 def end_of(message_class: int) -> End:
@@ -69,7 +69,7 @@ class FinalAckRule(Enum):
 class Consequence(NamedTuple):
     """One cell of the table.
 
-    kept: the queue that gets a copy: the journal if JP is set in the message, a dead-letter queue if JN is.
+    kept: the queue that gets a copy: the journal, if JP is set in the message; or a dead-letter queue, if JN is set.
     """
 
     final_ack: FinalAckRule = FinalAckRule.NEVER

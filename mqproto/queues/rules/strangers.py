@@ -1,8 +1,8 @@
 """The rights of strangers: they may only send to queues that are open to strangers, and only in their own name.
 
-A stranger's session presents a GUID that is not declared, or the GUID of a known queue manager at another
-address. The latter is a claim: the stranger may be that queue manager at a new address. So its messages are
-not refused for good, and nothing is done in the claimed name.
+A stranger's session presents a GUID that is not declared, or the GUID of a known queue manager at another address. The
+latter is a claim: the stranger may be that queue manager at a new address. So its messages are not refused for good,
+but nothing is done in the claimed name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def standing(
     is_invited: bool,
     is_full: bool,
 ) -> str:
-    """Return how a stranger's message counts, or why it is unwelcome. This replaces the access check of 3.1.5.8.3.
+    """Return the standing of a stranger's message, or why it is unwelcome. This replaces the access check of 3.1.5.8.3.
 
     Args:
         manager: the GUID that the stranger presents.

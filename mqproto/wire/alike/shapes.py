@@ -10,7 +10,7 @@ valid numbers and sizes, is valid, too, and needs no check of its own. These fie
     Properties   CorrelationID, body type and other values without rules; sizes; label, extension, body
 
 A packet with a SessionHeader, a DebugHeader, or headers for security, SOAP or lists of queues has a shape of its own,
-which it shares with no other. The offsets come from the layouts, as in patch.py.
+which it does not share with any other packet. The offsets come from the layouts, as in patch.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mqproto.wire.schema.refused import REFUSALS
 KNOWN: Final = 16
 """The most shapes that a session remembers; it forgets the oldest first."""
 LONGEST_HEAD: Final = 512
-"""The bytes of a packet that are kept for its shape. If its label begins after them, no other packet has its shape."""
+"""The bytes of a packet that are kept for its shape. If its label begins later, no other packet can have its shape."""
 
 _BASE_FLAGS_AT: Final = base_header.offset_of("flags")
 _USER_AT: Final = base_header.sizeof()
@@ -72,7 +72,7 @@ assert [
 
 
 class Facts(NamedTuple):
-    """The facts about messages of one shape that a destination reads only from the first.
+    """The facts about messages of one shape that a destination reads from the first of them only.
 
     final_ack: whether their sender waits for a FinalAck.
     """
@@ -99,7 +99,7 @@ class Shape:
         """Whether other packets may have this shape."""
         self._example = packet[:LONGEST_HEAD]
         self._unpack: struct.Struct | None = None
-        """Made for the second packet: if there are many shapes, most have only one packet."""
+        """Made for the second packet, because if there are many shapes, most of them have only one packet."""
         self._place_at = self._label_at = self._least_bytes = 0
         self._common: tuple[bytes, bytes, bytes, int, int] = b"", b"", b"", 0, 0
         self._final_ack = 0
@@ -160,7 +160,7 @@ class Shape:
         return is_good
 
     def _learn(self) -> struct.Struct | None:
-        """Prepare to compare other packets with the example; None if no other can have its shape."""
+        """Prepare to compare other packets with the example; None if no other packet can have its shape."""
         if not self.may_have_others:
             return None
         example = self._example
@@ -248,11 +248,11 @@ def run_of(packet: bytes) -> Run:
 
 
 class Shapes:
-    """The shapes of the messages on one session; at most KNOWN, each of LONGEST_HEAD bytes at most."""
+    """The shapes of the messages on one session; at most KNOWN shapes, each of at most LONGEST_HEAD bytes."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Shape] = {}
-        """By UserHeader.Flags and the first bytes of the destination's name."""
+        """The shapes by UserHeader.Flags and the first bytes of the destination's name."""
 
     def __len__(self) -> int:
         return len(self._known)

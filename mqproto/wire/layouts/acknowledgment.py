@@ -29,9 +29,9 @@ class OrderAckBody:
 
     @property
     def number(self) -> int | None:
-        """The number of the last message that arrived, if this packet alone tells it.  [MS-MQQB] 3.1.1.6.2
+        """The number of the last message that arrived, if this packet alone shows it.  [MS-MQQB] 3.1.1.6.2
 
-        None with a time stamp and no number: either no message arrived, or only the sender of the packet knows.
+        None if there is a time stamp and no number: either no message arrived, or only the sender of the packet knows.
         """
         named = self.tx_sequence_id
         return self.tx_sequence_number or (None if named.time_stamp else named.ordinal)

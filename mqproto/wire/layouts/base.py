@@ -80,7 +80,7 @@ _RIDES_OR_INTERNAL: Final = _RIDES | BaseHeader.internal.mask
 
 
 def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
-    """Return PacketSize and the size of a SessionHeader behind it, from a packet's first 16 bytes.  [MS-MQMQ] 2.2.19.1
+    """Return PacketSize and the size of a SessionHeader after it, from a packet's first 16 bytes.  [MS-MQMQ] 2.2.19.1
 
     Raises:
         WireFormatError: the bytes are not a BaseHeader.
@@ -90,9 +90,9 @@ def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
 
 
 def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY) -> int:
-    """Return PacketSize if `data` has exactly the packet and the `behind` bytes after it; otherwise refuse.
+    """Return PacketSize if `data` contains exactly the packet and the `behind` bytes after it; otherwise refuse.
 
-    With an analyst's onlooker, note the fault and return the size that can be read.
+    If an analyst's onlooker is given, note the fault and return the size that can be read.
     """
     if len(data) != size + behind:
         error = ParseError(
@@ -127,7 +127,7 @@ class PacketRecord(Anywhere, Record[R]):
     """
 
     def fields(self, data: bytes, size: int, onlooker: Onlooker = NOBODY) -> Container[Any]:
-        """Return the fields of a packet of `size` bytes, and of the SessionHeader behind it."""
+        """Return the fields of a packet of `size` bytes, and of the SessionHeader after it."""
         fields: Container[Any] = self.layout.parse_stream(PacketStream(data[:size], onlooker=onlooker))
         if "session" in self.apart:
             rides, behind = fields.base.flags & _RIDES, PacketStream(data[size:], size, onlooker)

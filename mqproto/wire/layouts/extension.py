@@ -1,4 +1,4 @@
-"""Two headers behind a UserMessage that a queue manager keeps; they never cross a session.  [MS-MQRR] 2.2.5
+"""Two headers that a queue manager adds to a UserMessage that it keeps; they never cross a session.  [MS-MQRR] 2.2.5
 
 A SubqueueHeader and an ExtendedAddressHeader may also be there, but are not used here.
 """
@@ -16,7 +16,7 @@ from mqproto.wire.schema.record import Bit, Record
 
 @dataclass(slots=True)
 class ExtensionHeader:
-    """Which headers follow, and how many bytes they take.  [MS-MQRR] 2.2.5.2"""
+    """The headers that follow, and how many bytes they take.  [MS-MQRR] 2.2.5.2"""
 
     remaining_headers_size: int = 0
     flags: int = 0

@@ -55,7 +55,7 @@ def _internal_base() -> BaseHeader:
 
 
 def _rules(packet_type: int, packet_size: int) -> list[Any]:
-    """Return the rules for one kind of packet: the IN bit, the type in InternalHeader.Flags, and the size."""
+    """Return the rules for one kind of packet, about the IN bit, the type in InternalHeader.Flags, and the size."""
     return [
         Must("base.flags", BaseHeader.internal.within(this.base.flags), "set in IN", value=this.base.flags),
         Must(
@@ -96,7 +96,7 @@ class EstablishConnection:
 
     @property
     def refused(self) -> bool:
-        """CS: the acceptor refuses the session."""
+        """The CS bit: the acceptor refuses the session."""
         return self.internal.refused
 
 
@@ -132,7 +132,7 @@ class ConnectionParameters:
 
     @property
     def refused(self) -> bool:
-        """CS: the connection is refused."""
+        """The CS bit: the connection is refused."""
         return self.internal.refused
 
 
@@ -210,9 +210,9 @@ def establish_connection(
         client: the initiator's queue manager.
         server: the acceptor's queue manager; NULL_GUID in a request that goes by a direct format name.
         time_stamp_ms: the initiator's uptime; 32 bits, so it wraps.
-        refused: the acceptor refuses the session.
-        ping: a Ping was sent before.
-        server_class: the initiator's operating system is one for servers.
+        refused: whether the acceptor refuses the session.
+        ping: whether a Ping was sent before.
+        server_class: whether the initiator's operating system is one for servers.
     """
     packet = EstablishConnection(client_guid=client, server_guid=server, time_stamp_ms=time_stamp_ms)
     packet.internal.refused = refused

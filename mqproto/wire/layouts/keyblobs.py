@@ -1,7 +1,7 @@
-"""Keys as the CryptoAPI writes them: a public key, and a session key encrypted with one.  [MS-MQQB] 2.4
+"""Keys in the CryptoAPI's form: a public key, and a session key encrypted with a public key.  [MS-MQQB] 2.4
 
-The first eight bytes are CryptoAPI's BLOBHEADER; in a public key its RSAPUBKEY of twelve bytes follows. All numbers
-are little-endian, including the large ones: RFC 8017 has modulus and ciphertext in the opposite byte order.
+The first eight bytes are CryptoAPI's BLOBHEADER; in a public key its RSAPUBKEY of twelve bytes follows. All numbers are
+little-endian, even the large ones, whereas RFC 8017 has modulus and ciphertext in the opposite byte order.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ CIPHER_NAMES: Final = {RC2: "RC2", AES_128: "AES-128", AES_192: "AES-192", AES_2
 """The names of the ciphers."""
 
 MINIMUM_BITS: Final = 512
-"""The base provider's key, the shortest of 3.1.7.1.5."""
+"""The length of the base provider's key, the shortest in 3.1.7.1.5."""
 MAXIMUM_BITS: Final = 16_384
-"""The longest modulus that a Windows provider takes. The specification has no limit but the packet's."""
+"""The longest modulus that a Windows provider takes. The specification's only limit is the size of a packet."""
 
 SIMPLE: Final = 1
 PUBLIC_KEY: Final = 6
@@ -120,7 +120,7 @@ KeyBlob = PublicKeyBlob | SimpleBlob
 
 @dataclass(slots=True)
 class PrivateKeyBlob:
-    """A key pair as Windows programs export it, not encrypted. Its repr shows no secret.
+    """A key pair in the form in which Windows programs export it, not encrypted. Its repr shows no secret.
 
     It never crosses the wire, and is never shown to analysts. The names are from RFC 8017 A.1.2.
     """
@@ -161,5 +161,5 @@ private_key_blob = Record(
 
 
 def begins_key_blob(data: bytes) -> bool:
-    """Whether bytes begin like a public or simple blob, by type and version. No packet and no known Ping begins so."""
+    """Whether bytes begin like a public or simple blob, by type and version, as packets and known Pings do not."""
     return len(data) > 1 and data[0] in (SIMPLE, PUBLIC_KEY) and data[1] == _VERSION

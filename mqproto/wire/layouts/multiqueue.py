@@ -33,8 +33,9 @@ DISTRIBUTION_LIST_NAME: Final = 6
 # The format type and at least a NUL.
 SMALLEST_ELEMENT: Final = 4
 MAXIMUM_ELEMENTS: Final = 4_096
-"""The most queues in one list, a limit of our own. [MS-MQMQ] 2.2.20.2 has none but PacketSize, which lets a packet list
-a million; each becomes a record of 64 bytes and a name."""
+"""The most queues in one list, a limit of our own. In [MS-MQMQ] 2.2.20.2 the only limit is PacketSize, which lets a
+packet list a million queues, each of which becomes a record of 64 bytes and a name.
+"""
 
 
 @dataclass(slots=True)
@@ -92,8 +93,8 @@ mqf_format_name_element = Record(
 class FormatNameList:
     """The elements of a list, and bytes that HeaderSize counts beyond them.  [MS-MQMQ] 2.2.20.2
 
-    padding: bytes of the list up to a 4-byte boundary; None for the zeros that this takes. Some senders do not count
-        them in HeaderSize: then they are the padding of the header.
+    padding: bytes of the list up to a 4-byte boundary; None for as many zeros as are needed. Some senders do not count
+    them in HeaderSize: then they are the padding of the header.
     """
 
     elements: list[MqfFormatNameElement] = field(default_factory=list)
@@ -117,7 +118,7 @@ _list_size_ = FuncPath(EncodedSize(format_name_list))
 class MqfAddressHeader:
     """A list of queues: destinations, administration queues or response queues.  [MS-MQMQ] 2.2.20.2
 
-    padding: after a list whose HeaderSize does not count it.
+    padding: the padding after a list whose HeaderSize does not count it.
     """
 
     reserved: int = 0
@@ -182,7 +183,7 @@ mqf_signature_header = Record(
 class MultiQueueFormatHeader:
     """All destinations of a message, with their administration and response queues.  [MS-MQMQ] 2.2.20.1
 
-    leading_padding: up to a 4-byte boundary, if a SoapHeader does not end on one.
+    leading_padding: bytes up to a 4-byte boundary, if a SoapHeader does not end on one.
     """
 
     leading_padding: bytes = field(default=b"", compare=False, repr=False)

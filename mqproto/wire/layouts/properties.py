@@ -23,14 +23,14 @@ HASH_NAMES: Final = {
     0x800C: "SHA-256",
     SHA_512: "SHA-512",
 }
-"""The names of the values of HashAlgorithm."""
+"""The names of HashAlgorithm's values."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageIdentifier:
     """Names a message: its first queue manager, and a number that is unique there.  [MS-MQMQ] 2.2.18.1.3
 
-    The correlation_id of an administration acknowledgment is the identifier of the message acknowledged.
+    The correlation_id of an administration acknowledgment is the identifier of the acknowledged message.
     """
 
     queue_manager_guid: Guid

@@ -20,8 +20,8 @@ NO_SENDER, SID, QUEUE_MANAGER = range(3)
 class SecurityHeader:
     """The sender of a message, its signature, and its encryption.  [MS-MQMQ] 2.2.20.6
 
-    An item without bytes is absent. SecurityData counts as present when any size is not zero, whatever AI
-    says: the message of [MS-MQQB] 4.1.7 has a sender's SID and AI clear.
+    An item without bytes is absent. SecurityData counts as present when any size is not zero, whatever AI says: the
+    message in [MS-MQQB] 4.1.7 has a sender's SID although AI is clear.
     """
 
     flags: int = 0
@@ -45,7 +45,7 @@ class SecurityHeader:
 
     @property
     def sid(self) -> str:
-        """The SID that the message claims for its sender; empty if none. This class does not verify it."""
+        """The SID that the message claims for its sender; empty if it claims none. This class does not verify it."""
         return sid_text(self.sender_id) if self.sender_id_type == SID else ""
 
     @property

@@ -22,7 +22,7 @@ from mqproto.wire.schema.record import Record
 REVISION: Final = 1
 SUB_AUTHORITY_LIMIT: Final = 15
 SIZE_LIMIT: Final = 8 + 4 * SUB_AUTHORITY_LIMIT
-"""Bytes of the longest SID."""
+"""The size of the longest SID in bytes."""
 _TEXT: Final = re.compile(
     r"S-1-(0|[1-9][0-9]{0,9}|0x[0-9A-F]{12})((?:-(?:0|[1-9][0-9]{0,9}))+)", re.IGNORECASE
 )
@@ -30,9 +30,9 @@ _TEXT: Final = re.compile(
 
 @dataclass(slots=True)
 class Sid:
-    """A security identifier as its numbers.  [MS-DTYP] 2.4.2.2
+    """A security identifier as numbers.  [MS-DTYP] 2.4.2.2
 
-    authority_high, authority_low: IdentifierAuthority, six bytes of which the first is the most significant.
+    authority_high, authority_low: IdentifierAuthority: six bytes, the most significant first.
     """
 
     revision: int = REVISION
@@ -58,7 +58,7 @@ sid = Record(
 
 @lru_cache(maxsize=1_000)
 def sid_from_text(text: str) -> bytes:
-    """Return `S-1-5-21-3180219053-1037752630-3663111779-1000` as a packet carries it.  [MS-DTYP] 2.4.2.1
+    """Return the bytes of `S-1-5-21-3180219053-1037752630-3663111779-1000` as in a packet.  [MS-DTYP] 2.4.2.1
 
     Raises:
         UsageError: the text is not a SID.
@@ -76,7 +76,7 @@ def sid_from_text(text: str) -> bytes:
 
 
 def sid_text(data: bytes) -> str:
-    """Return a SID as people write it; empty if the bytes are not a SID."""
+    """Return a SID in the form that people write; empty if the bytes are not a SID."""
     # A stranger may send 64 KiB, and the cache has to stay small.
     return _text_of(data) if len(data) <= SIZE_LIMIT else ""
 

@@ -13,7 +13,7 @@ from mqproto.wire.schema.record import Record
 
 @dataclass(slots=True)
 class SoapHeader:
-    """A header and a body for SOAP. None takes no bytes, "" takes a NUL.  [MS-MQMQ] 2.2.20.7
+    """A header and a body for SOAP. None takes no bytes; "" takes only a NUL.  [MS-MQMQ] 2.2.20.7
 
     The texts follow each other without padding; a MultiQueueFormatHeader after them has padding of its own.
     """

@@ -1,8 +1,8 @@
 """Two headers of messages that came over HTTP, present if AH is set.  [MS-MQRR] 2.2.5.1.2
 
-AH is clear in messages between queue managers ([MS-MQMQ] 2.2.19.2), and the codec refuses it. Analysts still see it:
-CVE-2023-21554, called QueueJumper, is a packet with AH and a DataLength so large that twice that number wraps in 32
-bits to a small one.
+AH is clear in messages between queue managers ([MS-MQMQ] 2.2.19.2), and the codec refuses packets with it. Analysts
+still see them: CVE-2023-21554, called QueueJumper, is a packet with AH and a DataLength so large that twice that number
+wraps in 32 bits to a small one.
 """
 
 from __future__ import annotations

@@ -39,11 +39,11 @@ else:
     Whole, Base = Construct, Subconstruct
 
 TOP: Final = "(layout)"
-"""The path of the outermost layout; `standing_at` replaces it with the path of the construct around it."""
+"""The path of the outermost layout, which `standing_at` replaces with the path of the construct around it."""
 
 
 class ParseError(WireFormatError, ConstructError):
-    """Bytes that a layout refuses.
+    """A layout refuses bytes.
 
     `path` is construct's name for the place, as in `(parsing) -> header -> flags`; `offset` counts from the first byte
     of the outermost layout.
@@ -53,7 +53,7 @@ class ParseError(WireFormatError, ConstructError):
 
 
 class MisuseError(UsageError, ConstructError):
-    """A value that is missing or that a layout cannot write; `path` as in a ParseError."""
+    """A value is missing, or is one that a layout cannot write; `path` as in a ParseError."""
 
     path: str | None = None
 
@@ -87,7 +87,7 @@ def found(fields: Any, *names: str) -> Any:
 
 
 def dotted(path: str, name: str) -> str:
-    """Turn construct's path of a field into the record's words: `user.destination_queue.count`."""
+    """Turn construct's path of a field into the names of the record's fields: `user.destination_queue.count`."""
     return ".".join([*path.split(" -> ")[1:], name])
 
 
@@ -225,7 +225,7 @@ class Layout(Anywhere, Struct):
         return scope
 
     def _follows(self, part: Any, given: Any, stream: PacketStream, scope: Any, path: str) -> Any:
-        """Write a constant, or a value that follows from other fields; a given value has to agree."""
+        """Write a constant, or a value that follows from other fields. If a value is given, it has to agree."""
         name, inner = part.name, bare(part)
         try:
             built = inner._build(None, stream, scope, path)
@@ -260,11 +260,11 @@ class Must(Construct):  # type: ignore[type-arg]
 
     Args:
         field: a field of the same layout, or of a header inside it (`base.flags`); its offset is reported.
-    condition: a `this` expression.
-    limit: the allowed value, in words.
-    part: a part of the field with its own name, such as a few bits of a flag word.
+        condition: a `this` expression.
+        limit: the allowed value, in words.
+        part: a part of the field with its own name, such as a few bits of a flag word.
         value: the value of that part, or a `this` expression for it.
-        is_last: whether even an analyst reads nothing after a broken rule.
+        is_last: whether even an analyst's reading ends if the rule is broken.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from mqproto.wire.schema.stream import NUL, Fault, Onlooker, PacketStream
 
 
 class Octets(Bytes):
-    """A given number of bytes. It takes only bytes; construct's own Bytes would build from an integer, too."""
+    """A given number of bytes. It accepts only bytes; construct's own Bytes also builds from an integer."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         size = self.length(context) if callable(self.length) else self.length
@@ -42,7 +42,7 @@ class GuidOctets(Octets):
 
 
 class Holding(Octets):
-    """Bytes that may contain a record. For a queue manager they are bytes; an analyst sees the fields.
+    """Bytes that may contain a record. A queue manager sees bytes; an analyst sees the record's fields.
 
     If they do not contain the record, the analyst sees the bytes, and the packet has no fault.
     """
@@ -68,7 +68,7 @@ class Holding(Octets):
 
 
 class Text(Construct):  # type: ignore[type-arg]
-    """UTF-16 that ends with its only NUL; `size` is in bytes, with the NUL. A size of 0 is None.
+    """UTF-16 that ends with its only NUL; `size` is in bytes, with the NUL. A size of 0 stands for None.
 
     Unpaired surrogates are accepted, so any text survives the round trip.
     """
@@ -107,15 +107,15 @@ class TerminatedText(Construct):  # type: ignore[type-arg]
 
 
 class Fits(Construct):  # type: ignore[type-arg]
-    """A rule about an earlier size in a header: the packet has that many bytes left. After a wrong size nothing is
-    read.
+    """A rule about a size that came earlier in a header: the packet must have that many bytes left. After a wrong size
+    nothing is read.
 
     The limit is PacketSize, so a packet that is cut off does not break the rule.
 
     Args:
-        counted: the size, a field of the same layout.
+        counted: the field of the same layout that has the size.
         unit: the bytes for each unit of the size.
-        known_as: the name of packets that break this rule.
+        known_as: the name by which packets that break this rule are known.
     """
 
     def __init__(self, counted: str, unit: int, known_as: str) -> None:
@@ -139,7 +139,7 @@ class Fits(Construct):  # type: ignore[type-arg]
 
 
 class Pad4(Construct):  # type: ignore[type-arg]
-    """Bytes up to the next 4-byte boundary of the packet, with any values and without a meaning.
+    """Bytes up to the next 4-byte boundary of the packet, with any values, and without a meaning.
 
     Building uses the record's padding if it has the right size, and zeros otherwise.
     """
@@ -194,7 +194,7 @@ class Absent(Construct):  # type: ignore[type-arg]
 
 
 class When(Construct):  # type: ignore[type-arg]
-    """A part that is present if and only if a flag says so; it is None in the record if absent."""
+    """A part that is present if and only if a flag is set; it is None in the record if absent."""
 
     if_missing = None
 
@@ -238,7 +238,7 @@ class OneOf(Construct):  # type: ignore[type-arg]
 
 
 class Single(Subconstruct):  # type: ignore[type-arg]
-    """A layout with one independent field; the others follow from it."""
+    """A layout with one independent field, from which the others follow."""
 
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(layout)
@@ -277,9 +277,9 @@ class Window(Subconstruct):  # type: ignore[type-arg]
 class Repeated(Subconstruct):  # type: ignore[type-arg]
     """`count` parts, one after the other.
 
-    A caller that needs only the words of a refusal passes `skip(part, at, end)`. It returns the end of a valid part
-    that begins at `at`, or -1 for an invalid one; `end` is the window's. It skips a thousand valid parts in the time
-    that construct takes for a hundred.
+    A caller that needs only the text of a refusal passes `skip(part, at, end)`. It returns the end of a valid part that
+    begins at `at`, or -1 for an invalid one; `end` is the window's. It skips a thousand valid parts in the time that
+    construct takes for a hundred.
     """
 
     def __init__(self, count: Any, part: Construct[Any, Any]) -> None:
@@ -310,7 +310,7 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
 
 
 class EncodedSize:
-    """The bytes of a value whose part begins on a 4-byte boundary, for `this` expressions."""
+    """The number of bytes of a value whose part begins on a 4-byte boundary, for `this` expressions."""
 
     def __init__(self, part: Construct[Any, Any]) -> None:
         self.part = part
@@ -325,7 +325,7 @@ def fitted(padding: bytes, size: int) -> bytes:
 
 
 def wide(text: str | None) -> bytes:
-    """Return the text as it goes on the wire, with its NUL; no bytes for None."""
+    """Return the text in its form on the wire, with its NUL; no bytes for None."""
     if text is None:
         return b""
     if "\0" in text:
@@ -342,5 +342,5 @@ wide_size_ = FuncPath(wide_size)
 
 
 def is_one_of(value: Any, *allowed: int) -> Any:
-    """Return a `this` expression: whether a small number is one of these."""
+    """Return a `this` expression that says whether a small number is one of these."""
     return (sum(1 << each for each in allowed) >> value) & 1

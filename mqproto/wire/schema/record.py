@@ -1,4 +1,4 @@
-"""Connects a layout, which has the positions of the bytes, to a record, which has their meaning.
+"""Connects a layout, which has the positions of the bytes, with a record, which has their meaning.
 
 `Record` checks at import that both have the same fields. All code that uses this module is typed.
 """
@@ -99,12 +99,12 @@ class Record(Base, Generic[R]):
 
 
 def derived(part: Any) -> bool:
-    """Whether a part follows from others or is a constant, so the record need not have it."""
+    """Whether a part is a constant or follows from other parts, so the record need not have it."""
     return isinstance(bare(part), Const | Rebuild)
 
 
 def record_in(part: Any) -> Record[Any] | None:
-    """Return the record of a part's value, or of the items of a list; None if there is none."""
+    """Return the record that a part contains, or that the items of a list contain; None if there is none."""
     if part is None or isinstance(part, Record):
         return part
     inner = getattr(part, "cases", {}).values() or [
@@ -179,5 +179,5 @@ class Bit:
 
 
 def names_of_bits(kind: type) -> Iterator[tuple[str, Bit | Bits]]:
-    """Yield the names that a record has for bits of its words."""
+    """Yield the names that a record has for the bits in its words."""
     return ((name, bits) for name, bits in vars(kind).items() if isinstance(bits, Bit | Bits))

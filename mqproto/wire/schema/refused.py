@@ -1,4 +1,4 @@
-"""The errors of the generated codec, which tell only that bytes or a record are refused."""
+"""The errors of the generated codec, which say only that bytes or a record are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streams that layouts read: bytes of a packet, or a caller's stream. Both know their place in the packet."""
+"""The streams that layouts read: bytes of a packet, or a caller's stream. Both know their position in the packet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqproto.base.errors import WireFormatError
 
 NUL: Final = b"\0\0"
 PIECE_BYTES: Final = 1 << 16
-"""How many bytes to read from a stream at a time, so a wrong length costs no memory."""
+"""How many bytes to read from a stream at a time, so that a wrong length costs no memory."""
 
 
 class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
@@ -31,10 +31,10 @@ class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field 
 
 @dataclass(slots=True)
 class Onlooker:
-    """Receives all fields that are read from a packet, for analysts, and for the codec's error texts.
+    """Receives all fields that are read from a packet, for analysts and for the codec's error texts.
 
     seen: takes (name, offset, value, bytes, section) of each field.
-    faults: takes the broken rules after which reading can continue; without it the first one is raised.
+    faults: takes the broken rules after which reading can continue. Without it, the first broken rule is raised.
     skip: skips valid items of lists in the search for a fault; see `Repeated`.
     """
 
@@ -47,7 +47,7 @@ NOBODY: Final = Onlooker()
 
 
 class PacketStream(io.BytesIO):
-    """Bytes of a packet that know their place in the packet."""
+    """Bytes of a packet that know their position in the packet."""
 
     def __init__(self, data: bytes = b"", start: int = 0, onlooker: Onlooker = NOBODY) -> None:
         super().__init__(data)
@@ -83,7 +83,7 @@ class PacketStream(io.BytesIO):
 
 
 class ForeignStream(PacketStream):
-    """The rest of a caller's stream, read only as far as the layout asks."""
+    """The rest of a caller's stream, which is read only as far as the layout requires."""
 
     def __init__(self, source: Any) -> None:
         super().__init__()
