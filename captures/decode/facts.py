@@ -98,7 +98,8 @@ class Crossing(NamedTuple):
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it never
         expires, as is the case for a transactional message once it has been sent.
     towards: QueueManagerAddress. size_bytes: the size of the packet, its SessionHeader included.
-    frame: the number of the frame that ended the packet, in the order of the file.
+    frame: the number of the frame that ended the packet, in the order of the file. file: which one, if each has its own
+        numbers.
     from_client: whether the end that called has sent it.
     """
 
@@ -120,6 +121,7 @@ class Crossing(NamedTuple):
     size_bytes: int
     frame: int
     from_client: bool
+    file: str = ""
 
 
 class NumberedMessage(NamedTuple):

@@ -58,6 +58,7 @@ class Copy(NamedTuple):
     connection: int
     frame: int = 0
     from_client: bool = False
+    file: str = ""
 
 
 def is_overtaken(earlier: Crossing | Copy, crossing: Crossing | Copy) -> bool:
@@ -65,8 +66,8 @@ def is_overtaken(earlier: Crossing | Copy, crossing: Crossing | Copy) -> bool:
 
     If the clock was set back, the order of frames in the file differs from the order of their times.
     """
-    is_before = crossing.time_ns < earlier.time_ns and crossing.frame <= earlier.frame
-    return is_before and crossing.connection != earlier.connection
+    is_back = crossing.frame > earlier.frame and crossing.file == earlier.file
+    return crossing.time_ns < earlier.time_ns and not is_back and crossing.connection != earlier.connection
 
 
 def tells_order(first: Crossing | Copy, later: Crossing | Copy) -> bool:

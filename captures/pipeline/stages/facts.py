@@ -138,6 +138,7 @@ CROSSING_COLUMNS: Final = (
     "destination_manager",
     "size_bytes",
     "frame",
+    "file",
 )
 """The columns of UserMessages, joined with their relations, that are needed to judge intermediates."""
 
@@ -175,6 +176,7 @@ def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
         values(batch, "size_bytes"),
         values(batch, "frame"),
         values(batch, "from_client"),
+        values(batch, "file"),
     )
 
 

@@ -9,6 +9,7 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.decode.journeys import UNTOLD
 from mqproto.captures.decode.row import identifier_text
 from mqproto.captures.decode.views.follow import MESSAGE_LIMIT
+from mqproto.captures.decode.ways import Copy, is_overtaken
 from mqproto.wire import MessageClass
 from tests.captures.decode.scene import (
     MILLISECOND,
@@ -56,9 +57,8 @@ def test_of_two_copies_that_nobody_can_put_in_order_none_is_sent_again() -> None
             first, last = (wire.send("a", transactional(1)) for wire in wires)
         [history] = followed("1", scene).histories.values()
         assert sorted(event.text for event in history.events) == ["sent", f"sent, too: {UNTOLD}"]
-        [finding] = scene.findings()
-        assert finding.packet == last.number
-        assert finding.text == f"it crossed this hop as #{first.number}, too; {UNTOLD}"
+        text = f"it crossed this hop as #{first.number}, too; {UNTOLD}"
+        assert [(each.packet, each.text) for each in scene.findings()] == [(last.number, text)]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,9 @@ def test_a_copy_is_not_the_first_because_the_clock_was_put_back() -> None:
     [history] = followed("1", scene).histories.values()
     assert [event.text for event in history.events] == ["sent", f"sent, too: {UNTOLD}"]
     assert [each.text for each in scene.findings()] == [f"it crossed this hop as #9, too; {UNTOLD}"]
+    read, late = (Copy(("a", "c"), 0, time_ns, time_ns, 8 - time_ns) for time_ns in (1, 0))
+    assert not is_overtaken(read, late)
+    assert is_overtaken(read, late._replace(file="another, with numbers of its own"))
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
