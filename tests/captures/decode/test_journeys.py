@@ -226,11 +226,11 @@ def test_one_identifier_for_two_messages_is_a_fault_of_their_first_queue_manager
     assert scene.faults() == [("duplicate-identity", wrong.number)]
 
 
-def encrypted(body: bytes) -> bytes:
-    """The first message, its body encrypted to these bytes."""
-    message = decode_packet(transactional(1, body=body))
+def encrypted(plain: bytes) -> bytes:
+    """A message as if its body were encrypted, by a key that begins as the body does."""
+    message = decode_packet(plain)
     assert isinstance(message, UserMessage)
-    message.security = security = SecurityHeader(encryption_key=body[:4])
+    message.security = security = SecurityHeader(encryption_key=message.properties.message_body[:4])
     message.user.has_security = security.body_encrypted = security.has_security_data = True
     return encode_packet(message)
 
@@ -239,8 +239,8 @@ def encrypted(body: bytes) -> bytes:
 def test_a_message_that_is_encrypted_anew_is_the_same_message_at_every_hop() -> None:
     scene = Scene()
     for body in (b"by the first key", b"with another key"):
-        scene.wire("a", "b").send("a", encrypted(body))
-    scene.wire("b", "c").send("b", passed_on(encrypted(b"by a third")))
+        scene.wire("a", "b").send("a", encrypted(transactional(1, body=body)))
+    scene.wire("b", "c").send("b", passed_on(encrypted(transactional(1, body=b"by a third"))))
     assert scene.faults() == []
 
 

@@ -212,7 +212,8 @@ class DuplicateStage:
             return Entry.ABSENT, ""
         transactional = event.sequence is not None
         if not transactional and time_ns - known.last_ns > WINDOW_S * SECOND_NS:
-            if None not in (known.digest, event.digest) and known.digest != event.digest:
+            is_other = None not in (known.digest, event.digest) and known.digest != event.digest
+            if is_other and event.encrypted is None:  # Encrypted anew it has another key, and another body.
                 return Entry.ABSENT, "another message has its identifier, which was given again"
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
         known.is_put_back |= time_ns < known.last_ns

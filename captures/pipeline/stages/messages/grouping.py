@@ -50,6 +50,7 @@ class Event(NamedTuple):
     acknowledged_ns: int | None
     size_bytes: int
     digest: int
+    encrypted: str | None
     message_class: int
     class_name: str | None
     sent_time_s: int | None

@@ -14,6 +14,7 @@ from mqproto.captures.pipeline.stages.messages.duplicates import WINDOW_S
 from mqproto.edge.exactlyonce import Verdict
 from tests.captures.decode.scene import MILLISECOND, Scene, express, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
+from tests.captures.decode.test_journeys import encrypted
 from tests.captures.pipeline.stages.local import Analysed, Cluster, analyse
 from tests.captures.pipeline.stages.table import packet_table
 
@@ -67,8 +68,7 @@ def test_of_two_capture_points_that_saw_it_as_often_the_one_that_has_its_answer_
     scene.packets = [each for both in zip_longest(scene.packets, twins) for each in both if each is not None]
     for number, packet in enumerate(scene.packets, 1):
         packet.number = packet.frame = number
-    found = judged(scene).rows("duplicates")
-    assert [row["verdict"] for row in sorted(found, key=lambda row: row["row_id"])] == ["new", "duplicate"]
+    assert [verdict for verdict, _ in verdicts(judged(scene))] == ["new", "duplicate"]
 
 
 @pytest.mark.parametrize("answered", [False, True])
@@ -102,6 +102,7 @@ def test_each_queue_manager_has_a_history_of_its_own() -> None:
     [
         (express(), Verdict.IN_DOUBT),
         (express(body=b"another"), Verdict.NEW),
+        (encrypted(express(body=b"another")), Verdict.IN_DOUBT),
         (transactional(1), Verdict.DUPLICATE),
     ],
 )
