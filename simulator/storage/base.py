@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mqproto.simulator.base.storeerrors import ADVICE, LifeFullError, StoreError, finds_no_room
+from mqproto.base.errors import UsageError
+from mqproto.simulator.base.storeerrors import ADVICE, LifeFullError, StoreError, finds_no_room, primary_code
 from mqproto.simulator.storage.checksums import (
     MESSAGE_COLUMNS,
     row_checksum,
@@ -481,15 +482,24 @@ def _with_checksums(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
-    """Read the messages' columns from the current tables, on a connection for the caller's own thread."""
+    """Read the messages' columns from the current tables, on a connection for the caller's own thread.
+
+    Raises:
+        UsageError: only one connection may read the tables just now.
+    """
     db = files.connect(path)
     try:
         db.execute("BEGIN")
         db.execute("SELECT 1 FROM log").fetchall()
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE message_id = ?"
         return db, db.execute(found, (message_id,))
-    except BaseException:
+    except BaseException as error:
         db.close()
+        if isinstance(error, sqlite3.OperationalError) and primary_code(error) == sqlite3.SQLITE_BUSY:
+            raise UsageError(
+                "messages cannot be looked for by their identifiers just now: the node was started on a full disk, or"
+                " another program has its store open: ask for the queue"
+            ) from error
         raise
 
 

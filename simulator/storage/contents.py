@@ -31,6 +31,7 @@ from mqproto.turn.effects import (
     QueueRow,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     StoredQueue,
     StoredState,
     Writes,
@@ -78,6 +79,14 @@ class Contents:
             if queue.kind is kind and count:
                 found[queue.name] = found.get(queue.name, 0) + count
         return found
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
+        """Return the incoming sequences that `read` asks for."""
+        found: dict[int, IncomingRow | None] = {row.queue: row for row in self._tables.sequences(read)}
+        for (source, queue), row in self._recent.states.incoming.items():
+            if source == read.source and read.first <= queue <= read.last:
+                found[queue] = row
+        return [row for row in found.values() if row is not None]
 
     def page(self, page: ReadPage) -> list[Row]:
         """Return the messages of a page, as (key, packet, final_ack).
@@ -217,6 +226,13 @@ def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[
             break
         found.append(row)
     return found
+
+
+def everything(tables: StoreTables) -> Iterator[tuple[QueueRow, bytes]]:
+    """Yield all undamaged messages with their queues."""
+    for queue in tables.queues():
+        with closing(tables.messages.waiting(*keys_of(queue.queue), ())) as found:
+            yield from ((queue, packet) for _, packet, _ in found if not isinstance(packet, HurtPacket))
 
 
 def load(tables: StoreTables, life: NewLife | None, used: Iterable[int]) -> StoredState:

@@ -18,12 +18,14 @@ from mqproto.simulator.base.storeerrors import (
     primary_code,
 )
 from mqproto.simulator.storage.base import Mark, StoreTables
+from mqproto.simulator.storage.files import Files
 from mqproto.simulator.storage.recovery import Recovered
 from mqproto.simulator.storage.reserve import Reserve
-from mqproto.simulator.storage.segments import LogSegment
+from mqproto.simulator.storage.segments import FoundSegment, LogSegment, SegmentName
 from mqproto.simulator.storage.witnesses.identity import Identity
 from mqproto.simulator.storage.witnesses.witness import StoreWitness, WitnessFullError
-from mqproto.turn.effects import MessageRow, Writes
+from mqproto.turn.effects import HurtPacket, MessageRow, Writes
+from mqproto.wire.guid import Guid
 
 
 class LogLimits(NamedTuple):
@@ -115,6 +117,20 @@ class Log:
     def segments(self) -> list[LogSegment]:
         """Return all segments; the last one is written to."""
         return [*self._older, *([self._segment] if self._segment else [])]
+
+    def copies_of(self, keys: set[int], files: Files, node: Guid) -> dict[int, MessageRow]:
+        """Return those of these messages that are also in the log, as they were written."""
+        segments = self.segments()
+        return {
+            row.key: row
+            for segment in segments
+            if not keys.isdisjoint(segment.keys)
+            for writes in FoundSegment.read(files, SegmentName(segment.number, segment.path), node).records(
+                is_last=segment is segments[-1], acknowledged=self.next_record - 1
+            )
+            for row in writes.messages
+            if row.key in keys and not isinstance(row.packet, HurtPacket)
+        }
 
     def has_work(self) -> bool:
         """Whether the log or its messages in memory have reached a limit, or data is due for the tables."""

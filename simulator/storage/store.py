@@ -17,24 +17,22 @@ from time import perf_counter
 from typing import Final, Self
 
 from mqproto.base.durations import Durations
-from mqproto.base.errors import UsageError
 from mqproto.simulator.base.storeerrors import (
     LifeFullError,
     StoreError,
     explained,
     finds_no_room,
-    primary_code,
     sound,
 )
 from mqproto.simulator.storage.base import BUSY_RUNNING_MS, StoreTables, messages_of, write_anew
 from mqproto.simulator.storage.checksums import whole_message
-from mqproto.simulator.storage.contents import Contents, load
+from mqproto.simulator.storage.contents import Contents, everything, load
 from mqproto.simulator.storage.files import SYSTEM_FILES, Files
 from mqproto.simulator.storage.log import LIMITS, Log, LogLimits
 from mqproto.simulator.storage.recovery import recover, witness_of
 from mqproto.simulator.storage.reserve import SHARES, Reserve
-from mqproto.simulator.storage.segments import HEADER, FoundSegment, Record, SegmentName
-from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
+from mqproto.simulator.storage.segments import HEADER, Record
+from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.simulator.storage.witnesses.identity import Identity
 from mqproto.simulator.storage.witnesses.life import LifeNote
 from mqproto.simulator.storage.witnesses.witness import WitnessFullError
@@ -42,7 +40,6 @@ from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
     HurtPacket,
     IncomingRow,
-    MessageRow,
     NewLife,
     QueueKind,
     QueueRow,
@@ -235,7 +232,7 @@ class Store:
             rows = self._rows(page)
             if hurt := [key for key, packet, _ in rows if isinstance(packet, HurtPacket)]:
                 with self._together:
-                    self._tables.set_aside(hurt, self._logged(set(hurt)))
+                    self._tables.set_aside(hurt, self._log.copies_of(set(hurt), self._files, self._node))
                 rows = self._rows(page)
             if isinstance(page, ReadExpired):
                 return rows
@@ -245,20 +242,6 @@ class Store:
         contents = self._contents
         return contents.expired(page) if isinstance(page, ReadExpired) else contents.page(page)
 
-    def _logged(self, keys: set[int]) -> dict[int, MessageRow]:
-        """Return those of these messages that are also in the log, as they were written."""
-        segments = self._log.segments()
-        return {
-            row.key: row
-            for segment in segments
-            if not keys.isdisjoint(segment.keys)
-            for writes in FoundSegment.read(
-                self._files, SegmentName(segment.number, segment.path), self._node
-            ).records(is_last=segment is segments[-1], acknowledged=self._log.next_record - 1)
-            for row in writes.messages
-            if row.key in keys and not isinstance(row.packet, HurtPacket)
-        }
-
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
         """Return the incoming sequences that `read` asks for.
 
@@ -266,11 +249,7 @@ class Store:
             StoreError: the file cannot be read.
         """
         with explained(self.path):
-            found: dict[int, IncomingRow | None] = {row.queue: row for row in self._tables.sequences(read)}
-        for (source, queue), row in self._recent.states.incoming.items():
-            if source == read.source and read.first <= queue <= read.last:
-                found[queue] = row
-        return [row for row in found.values() if row is not None]
+            return self._contents.sequences(read)
 
     def take_forgotten(self) -> int:
         """Return how many strangers' sequences were forgotten since the last call for lack of places."""
@@ -294,11 +273,7 @@ class Store:
         """
         assert not self.commits.count, "the log has what the tables lack"
         with explained(self.path), self._all_seen():
-            for queue in self._tables.queues():
-                with closing(self._tables.messages.waiting(*keys_of(queue.queue), ())) as found:
-                    yield from (
-                        (queue, packet) for _, packet, _ in found if not isinstance(packet, HurtPacket)
-                    )
+            yield from everything(self._tables)
 
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
         """Return key and packet of the messages with this MessageID.
@@ -311,15 +286,7 @@ class Store:
         """
         with explained(self.path):
             with self._together:
-                try:
-                    db, in_tables = messages_of(self._files, self.path, message_id)
-                except sqlite3.OperationalError as error:
-                    if primary_code(error) != sqlite3.SQLITE_BUSY:
-                        raise
-                    raise UsageError(
-                        "messages cannot be looked for by their identifiers just now: the node was started on a full"
-                        " disk, or another program has its store open: ask for the queue"
-                    ) from error
+                db, in_tables = messages_of(self._files, self.path, message_id)
                 recent, gone = list(self._recent.messages.rows.values()), set(self._recent.gone)
             with closing(db):
                 whole = (whole_message(*columns) for columns in in_tables)
