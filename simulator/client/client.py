@@ -269,6 +269,7 @@ class Client:
         self.recall = Recall(exchange, self.manager) if exchange.recalls else None
         """The node's memory, if this client was connected with `recalls`."""
         self._exchange = exchange
+        self._leases = Leases(exchange, self.manager)
 
     async def lost(self) -> None:
         """Return when the node was away for too long: every request fails from then on."""
@@ -378,15 +379,15 @@ class Client:
             tag: returns, from the messages, the tag for the journal to keep before they leave their queue.
         """
         while True:
-            lease = await self._receive(control.Receive(queue, limit, timeout_s))
+            lease = await self._leases.receive(control.Receive(queue, limit, timeout_s))
             if not lease.messages:
                 return []
             try:
-                await self._settle(lease, Settlement.COMMIT, tag=tag(lease.messages) if tag else b"")
+                await self._leases.settle(lease, Settlement.COMMIT, tag=tag(lease.messages) if tag else b"")
             except RolledBack:
                 continue  # The connection broke in between: the messages are back in their queue.
             except StoreError:
-                await self._roll_back(lease)
+                await self._leases.roll_back(lease)
                 raise
             return lease.messages
 
@@ -417,22 +418,22 @@ class Client:
                 Or a chosen message is not in the node's memory, or another receiver has it.
         """
         names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
-        lease = await self._receive(control.Receive(queue, limit, timeout_s, names, fence))
+        lease = await self._leases.receive(control.Receive(queue, limit, timeout_s, names, fence))
         taken = Taken(lease.messages, partial(self._exchange.line.is_on, lease.connection))
         try:
             yield taken
         except Reject:
             settlement, drafts = Settlement.REJECT, []
         except BaseException:
-            await self._roll_back(lease)
+            await self._leases.roll_back(lease)
             raise
         else:
             settlement, drafts = Settlement.COMMIT, taken.drafts
         if lease.messages:
             try:
-                taken.sent = await self._settle(lease, settlement, drafts)
+                taken.sent = await self._leases.settle(lease, settlement, drafts)
             except (UsageError, FormatNameError, StoreError):
-                await self._roll_back(lease)
+                await self._leases.roll_back(lease)
                 raise
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
@@ -575,20 +576,40 @@ class Client:
         chosen = None if messages is None else [(bytes(one.manager), one.ordinal) for one in messages]
         return await self._count(Operation.SEND_BACK, control.SendBack(queue, chosen))
 
-    # Requests and answers
-
     async def _count(self, operation: Operation, payload: msgspec.Struct) -> int:
         answer: control.Count = await self._exchange.ask(operation, payload)
         return answer.messages
 
-    async def _receive(self, wish: control.Receive) -> _Lease:
+
+class _Lease:
+    """Messages that were handed out, until they are settled or the connection ends."""
+
+    def __init__(self, messages: control.Messages, pending: PendingRequest) -> None:
+        self.transaction = messages.transaction
+        self.messages = received(messages.packets, messages.delivery_counts)
+        self.connection = pending.connection
+
+
+class Leases:
+    """What one client receives: messages are handed out to it, and settled or given back.
+
+    Args:
+        manager: the node's GUID.
+    """
+
+    def __init__(self, exchange: Exchange, manager: Guid) -> None:
+        self._exchange = exchange
+        self._manager = manager
+
+    async def receive(self, wish: control.Receive) -> _Lease:
+        """Return the messages that the node hands out, which are held until they are settled."""
         pending = self._exchange.request(Operation.RECEIVE, wish)
         try:
             return _Lease(await self._exchange.answer(pending), pending)
         except trio.Cancelled:
             # Messages may be on their way already; they go back now, not only when the connection ends.
             if (lease := await self._give_up(pending)) is not None:
-                await self._roll_back(lease)
+                await self.roll_back(lease)
             raise
 
     async def _give_up(self, pending: PendingRequest) -> _Lease | None:
@@ -601,7 +622,7 @@ class Client:
                 return None
         return None
 
-    async def _settle(
+    async def settle(
         self,
         lease: _Lease,
         settlement: Settlement,
@@ -611,7 +632,8 @@ class Client:
         """End a transaction; return the identifiers of the messages sent with it."""
         if self._exchange.line.count != lease.connection:
             raise RolledBack(
-                f"the connection to node {self.node} broke within the transaction: its messages are where they were"
+                f"the connection to node {self._exchange.node} broke within the transaction: its messages are where "
+                "they were"
             )
         wish = control.Settle(lease.transaction, settlement, list(drafts))
         pending = self._exchange.request(Operation.SETTLE, wish, tag=tag)
@@ -625,9 +647,9 @@ class Client:
                 self._exchange.forgo(pending)
                 raise
         sent: control.Sent = pending.outcome()
-        return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
+        return [MessageId(self._manager, ordinal) for ordinal in sent.ordinals]
 
-    async def _roll_back(self, lease: _Lease) -> None:
+    async def roll_back(self, lease: _Lease) -> None:
         """Give the messages back; if that request fails, the end of the connection does it."""
         if lease.messages and not self._exchange.lost.is_set():
             with (
@@ -635,18 +657,9 @@ class Client:
                 suppress(NodeUnreachable, InDoubt, RolledBack),
             ):
                 try:
-                    await self._settle(lease, Settlement.ROLL_BACK)
+                    await self.settle(lease, Settlement.ROLL_BACK)
                 except StoreError:
                     self._exchange.line.hang_up()
-
-
-class _Lease:
-    """Messages that were handed out, until they are settled or the connection ends."""
-
-    def __init__(self, messages: control.Messages, pending: PendingRequest) -> None:
-        self.transaction = messages.transaction
-        self.messages = received(messages.packets, messages.delivery_counts)
-        self.connection = pending.connection
 
 
 def as_parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
