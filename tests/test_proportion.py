@@ -90,7 +90,6 @@ TOTALS: Final = {
 CLASSES: Final = {
     "mqproto/manager/confirmations.py:Confirmations": 369,
     "mqproto/manager/queuemanager.py:QueueManager": 615,
-    "mqproto/manager/sending.py:Sending": 373,
     "mqproto/neighbours/met.py:Met": 393,
     "mqproto/neighbours/neighbours.py:Neighbours": 397,
 }

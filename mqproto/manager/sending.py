@@ -6,11 +6,10 @@ and its packet is stamped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
-from itertools import groupby, repeat
-from operator import attrgetter
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import Final
 
 from mqproto.base.errors import QuotaExceeded, UsageError
 from mqproto.base.moment import Moment
@@ -22,6 +21,7 @@ from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, queue_name
 from mqproto.messages.kept import headers_behind
 from mqproto.messages.listing import list_of_all
+from mqproto.messages.runs import Run, in_runs, likeness
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
@@ -58,56 +58,140 @@ LAST: Final = TransactionHeader.last.mask
 FINAL_ACK: Final = TransactionHeader.final_ack.mask
 IDENTIFIER_LIMIT: Final = TransactionHeader.identifier.limit
 IDENTIFIER_FIRST: Final = TransactionHeader.identifier.first
-SHA_512: Final = 0x800E
-"""HashAlgorithm of a signed message whose application chose none.  [MS-MQMQ] 2.2.19.3"""
 BY_DIRECT_NAME: Final = (
     "what goes by a direct format name is neither signed nor encrypted: name a private queue by its number, or a "
     "public one"
 )
 """The error text for a message that must be signed or encrypted, but goes to a direct format name.  5.1, 3.1.7.1.5"""
+SHA_512: Final = 0x800E
+"""HashAlgorithm of a signed message whose application chose none.  [MS-MQMQ] 2.2.19.3"""
 FIRST_PLACE: Final = place_bytes(0, TxSequenceId(ordinal=1, time_stamp=0), 1, 0)
 """A placeholder for the place of a transactional message that has none yet."""
 STAMP_LIMIT: Final = 1_000
-"""How many kinds of messages are remembered. When there are more, all of them are forgotten."""
+"""How many kinds of messages are remembered. When there are more, all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
 """The largest packet, without its body, whose kind is remembered."""
 
-OWN: Final = frozenset({"body", "label", "correlation_id", "extension"})
-"""The fields in which messages of one run may differ."""
-likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
-"""All other fields of a draft."""
+
+class PacketBuilder:
+    """Builds the packets of runs, and signs messages."""
+
+    def __init__(self, desk: Desk, queues: LocalQueues) -> None:
+        self._desk = desk
+        self._queues = queues
+        self._stamps: dict[tuple[object, ...], Stamp] = {}
+
+    def build(
+        self, run: Run, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
+    ) -> list[bytes]:
+        """Build the packets of a run. They share a SentTime, and so a deadline for reaching their queue.
+
+        places: the `place_bytes` of each packet, if the messages are transactional.
+        """
+        packet, sent_s = self._stamp(run).packet, now.utc_s
+        packets = [
+            packet(draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place)
+            for draft, message_id, place in zip(run.drafts, ordinals, places or repeat(b""), strict=False)
+        ]
+        if run.signed:
+            return [
+                self._with_signature(packet, signed, run.destination.manager)
+                for packet, signed in zip(packets, run.signed, strict=True)
+            ]
+        return packets
+
+    def signed(self, run: Run, now: Moment) -> Run:
+        """Return a run with its messages signed. Numbers and times are set later; the signature does not cover them.
+
+        Raises:
+            UsageError: the signer's key is too short for the hash.
+        """
+        count = len(run.drafts)
+        places = [FIRST_PLACE] * count if run.example.transactional else None
+        packets = self.build(run, [0] * count, now, places)
+        return run._replace(signed=[self._desk.guard.signed(decode_message(packet)) for packet in packets])
+
+    def _with_signature(self, packet: bytes, signed: UserMessage, manager: Guid | None) -> bytes:
+        """Add a message's signature to its packet. In a local queue the message counts as verified."""
+        message = replace(
+            decode_message(packet),
+            security=signed.security,
+            multi_queue_format=signed.multi_queue_format,
+            trailing=signed.trailing,
+        )
+        if manager == self._desk.identity:
+            message = with_proof(message, SIGNED_30 if message.multi_queue_format else SIGNED_20)
+        return encode_packet(message)
+
+    def _stamp(self, run: Run) -> Stamp:
+        """The stamp that makes the packets of a run, cached because producers send the same kind again.
+
+        The signer's certificate is part of the kind, because a replaced key has another certificate.
+        """
+        name = run.example.signer
+        kind = (run.destination, likeness(run.example), self._desk.guard.signer(name) if name else None)
+        stamp = self._stamps.get(kind)
+        if stamp is None:
+            packet = encode_packet(self.example(run))
+            stamp = Stamp(packet)
+            if len(packet) <= STAMP_LIMIT_BYTES:
+                if len(self._stamps) == STAMP_LIMIT:
+                    self._stamps.clear()
+                self._stamps[kind] = stamp
+        return stamp
+
+    def example(self, run: Run) -> UserMessage:
+        """A message of the run's kind, without the fields in which the run's messages differ."""
+        destination, draft = run.destination, run.example
+        message = user_message(
+            source=self._desk.identity,
+            destination_manager=destination.address,
+            destination=destination.queue,
+            message_id=0,
+            sent_time_s=0,
+            body=b"",
+            recoverable=draft.recoverable,
+            transaction=TransactionHeader() if draft.transactional else None,
+            priority=0 if draft.transactional else draft.priority,
+            time_to_reach_queue_s=draft.time_to_reach_queue_s,
+            time_to_be_received_s=draft.time_to_be_received_s,
+            body_type=draft.body_type,
+            application_tag=draft.application_tag,
+            journal_negative=draft.wants_letter,
+            journal_positive=draft.journal_positive,
+            admin_queue=queue_name(draft.admin_queue),
+            response_queue=queue_name(draft.response_queue),
+            acknowledgments=draft.acknowledgments,
+            trace_queue=_guid_of(draft.trace_queue),
+            sender_id=sid_from_text(draft.sender_id) if draft.sender_id else b"",
+            multi_queue_format=list_of_all(draft.destinations),
+        )
+        if draft.dead_letter_queue:
+            message.trailing = headers_behind(
+                self._queues.named(draft.dead_letter_queue).declaration.path_name
+            )
+        if draft.privacy_level:
+            message = to_be_sealed(message, draft.privacy_level, draft.encryption_algorithm)
+            if destination.manager == self._desk.identity:
+                message = in_clear(message)
+        if draft.signer:
+            signer = self._desk.guard.signer(draft.signer)
+            message = to_be_signed(message, signer, draft.hash_algorithm or SHA_512)
+        return message
+
+    def size_bytes(self, run: Run) -> int:
+        """The bytes of a run's packets, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
+        stamp = self._stamp(run)
+        if run.example.signer:
+            example = self.example(run)
+            signed = self._desk.guard.signed(example)
+            stamp = Stamp(self._with_signature(encode_packet(example), signed, run.destination.manager))
+        return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in run.drafts)
 
 
-class Run(NamedTuple):
-    """Consecutive messages that are alike and have one destination."""
-
-    destination: Destination
-    drafts: list[Draft]
-    signed: Sequence[UserMessage] = ()
-    """The messages as they were signed, before anything changed; empty if they are not signed."""
-
-    @property
-    def example(self) -> Draft:
-        """The first draft, which has all values that the drafts have in common."""
-        return self.drafts[0]
-
-    @property
-    def size_bytes(self) -> int:
-        """Return roughly how many bytes of the run's packets come from the application."""
-        own_bytes = _own_bytes(self.drafts)
-        return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
-
-    @property
-    def longest(self) -> Draft:
-        """The draft with the largest body and extension."""
-        own_bytes = _own_bytes(self.drafts)
-        return self.drafts[own_bytes.index(max(own_bytes))]
-
-
-def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
-    """Yield the same messages as runs, in order."""
-    for (destination, _), run in groupby(messages, lambda message: (message[0], likeness(message[1]))):
-        yield Run(destination, [draft for _, draft in run])
+def _guid_of(public: str) -> Guid | None:
+    guid = queue_name(public)
+    return guid if isinstance(guid, bytes) else None
 
 
 class Sending:
@@ -126,7 +210,7 @@ class Sending:
         self._sequences = sequences
         self._queues = queues
         self._expiration = expiration
-        self._stamps: dict[tuple[object, ...], Stamp] = {}
+        self._packets = PacketBuilder(desk, queues)
         self.stored_bytes = 0
         """The bytes that the store held after the last commit, plus the messages sent since."""
         self.limit_bytes: int | None = None
@@ -147,7 +231,7 @@ class Sending:
         runs = list(in_runs(messages))
         stored_bytes = self._check(runs, now)
         # A key may be too short for the hash.
-        runs = [self._signed(run, now) if run.example.signer else run for run in runs]
+        runs = [self._packets.signed(run, now) if run.example.signer else run for run in runs]
         self.stored_bytes += stored_bytes
         ordinals = self._outbound.numbers.next_message_ids(len(messages))
         flags = transaction_flags([draft for _, draft in messages], ordinals, together=together)
@@ -224,7 +308,7 @@ class Sending:
         if destination.manager != self._desk.identity and (run.example.signer or run.example.privacy_level):
             if isinstance(destination.queue, str) or destination.manager is None:
                 raise UsageError(BY_DIRECT_NAME)
-            self._desk.guard.check(self._example(run), destination.manager)
+            self._desk.guard.check(self._packets.example(run), destination.manager)
         if destination.manager == self._desk.identity:
             queue = self._here(run)
             self._check_protection(run, queue, now)
@@ -232,7 +316,7 @@ class Sending:
                 kind = "transactional" if queue.declaration.transactional else "not transactional"
                 raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
             if queue.declaration.quota_bytes is not None:
-                here_bytes[queue] = here_bytes.get(queue, 0) + self._packets_bytes(run)
+                here_bytes[queue] = here_bytes.get(queue, 0) + self._packets.size_bytes(run)
                 if not queue.has_room(here_bytes[queue]):
                     raise QuotaExceeded(
                         f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
@@ -265,7 +349,7 @@ class Sending:
         signed, protection = bool(run.example.signer), queue.declaration.protection
         if protection == OPEN and not signed:
             return
-        message = self._example(run)
+        message = self._packets.example(run)
         try:
             if signed:
                 message = self._desk.guard.opened(
@@ -274,15 +358,6 @@ class Sending:
             protection.check(message, encrypted=bool(run.example.privacy_level))
         except ProtectionError as error:
             raise UsageError(f"queue {queue.name}: {error.reason}") from None
-
-    def _packets_bytes(self, run: Run) -> int:
-        """The bytes of a run's packets, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
-        stamp = self._stamp(run)
-        if run.example.signer:
-            example = self._example(run)
-            signed = self._desk.guard.signed(example)
-            stamp = Stamp(self._with_signature(encode_packet(example), signed, run.destination.manager))
-        return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in run.drafts)
 
     def _check_manager(self, manager: Guid) -> None:
         """Check that the way to a queue manager is known."""
@@ -305,7 +380,7 @@ class Sending:
         elif run.example.transactional:
             self._send_transactional(run, ordinals, flags, now)
         else:
-            packets = self._packets(run, ordinals, now)
+            packets = self._packets.build(run, ordinals, now)
             expires_s = reach_deadline_s(packets[0])
             self._await_answers(run, now)
             queue = self._outbound.towards(run.destination, run.example.priority)
@@ -335,7 +410,7 @@ class Sending:
         for word in flags:
             places.append(place_bytes(word, identifier, number, previous))
             number, previous = number + 1, number
-        packets = self._packets(run, ordinals, now, places)
+        packets = self._packets.build(run, ordinals, now, places)
         expires_s = reach_deadline_s(packets[0])
         self._desk.waypoints.accepted(packets, sequence.name)
         until = [expires_s] * len(packets)
@@ -374,7 +449,7 @@ class Sending:
                 place_bytes(word, identifier, max(message_id, 1), 0)
                 for word, message_id in zip(flags, ordinals, strict=True)
             ]
-        packets = self._packets(run, ordinals, now, places)
+        packets = self._packets.build(run, ordinals, now, places)
         expires_s = receive_deadline_s(packets[0])
         self._desk.waypoints.accepted(packets, run.destination.name)
         until = [expires_s] * len(packets)
@@ -385,104 +460,6 @@ class Sending:
             ]
         self._queues.stir(queue)
         self._expiration.expect(expires_s, now)
-
-    def _packets(
-        self, run: Run, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
-    ) -> list[bytes]:
-        """Build the packets of a run. They share a SentTime, and so a deadline for reaching their queue.
-
-        places: the `place_bytes` of each packet, if the messages are transactional.
-        """
-        packet, sent_s = self._stamp(run).packet, now.utc_s
-        packets = [
-            packet(draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place)
-            for draft, message_id, place in zip(run.drafts, ordinals, places or repeat(b""), strict=False)
-        ]
-        if run.signed:
-            return [
-                self._with_signature(packet, signed, run.destination.manager)
-                for packet, signed in zip(packets, run.signed, strict=True)
-            ]
-        return packets
-
-    def _signed(self, run: Run, now: Moment) -> Run:
-        """Return a run with its messages signed. Numbers and times are set later; the signature does not cover them.
-
-        Raises:
-            UsageError: the signer's key is too short for the hash.
-        """
-        count = len(run.drafts)
-        places = [FIRST_PLACE] * count if run.example.transactional else None
-        packets = self._packets(run, [0] * count, now, places)
-        return run._replace(signed=[self._desk.guard.signed(decode_message(packet)) for packet in packets])
-
-    def _with_signature(self, packet: bytes, signed: UserMessage, manager: Guid | None) -> bytes:
-        """Add a message's signature to its packet. In a local queue the message counts as verified."""
-        message = replace(
-            decode_message(packet),
-            security=signed.security,
-            multi_queue_format=signed.multi_queue_format,
-            trailing=signed.trailing,
-        )
-        if manager == self._desk.identity:
-            message = with_proof(message, SIGNED_30 if message.multi_queue_format else SIGNED_20)
-        return encode_packet(message)
-
-    def _stamp(self, run: Run) -> Stamp:
-        """The stamp that makes the packets of a run, cached because producers send the same kind again.
-
-        The signer's certificate is part of the kind, because a replaced key has another certificate.
-        """
-        name = run.example.signer
-        kind = (run.destination, likeness(run.example), self._desk.guard.signer(name) if name else None)
-        stamp = self._stamps.get(kind)
-        if stamp is None:
-            packet = encode_packet(self._example(run))
-            stamp = Stamp(packet)
-            if len(packet) <= STAMP_LIMIT_BYTES:
-                if len(self._stamps) == STAMP_LIMIT:
-                    self._stamps.clear()
-                self._stamps[kind] = stamp
-        return stamp
-
-    def _example(self, run: Run) -> UserMessage:
-        """A message of the run's kind, without the fields in which the run's messages differ."""
-        destination, draft = run.destination, run.example
-        message = user_message(
-            source=self._desk.identity,
-            destination_manager=destination.address,
-            destination=destination.queue,
-            message_id=0,
-            sent_time_s=0,
-            body=b"",
-            recoverable=draft.recoverable,
-            transaction=TransactionHeader() if draft.transactional else None,
-            priority=0 if draft.transactional else draft.priority,
-            time_to_reach_queue_s=draft.time_to_reach_queue_s,
-            time_to_be_received_s=draft.time_to_be_received_s,
-            body_type=draft.body_type,
-            application_tag=draft.application_tag,
-            journal_negative=draft.wants_letter,
-            journal_positive=draft.journal_positive,
-            admin_queue=queue_name(draft.admin_queue),
-            response_queue=queue_name(draft.response_queue),
-            acknowledgments=draft.acknowledgments,
-            trace_queue=_guid_of(draft.trace_queue),
-            sender_id=sid_from_text(draft.sender_id) if draft.sender_id else b"",
-            multi_queue_format=list_of_all(draft.destinations),
-        )
-        if draft.dead_letter_queue:
-            message.trailing = headers_behind(
-                self._queues.named(draft.dead_letter_queue).declaration.path_name
-            )
-        if draft.privacy_level:
-            message = to_be_sealed(message, draft.privacy_level, draft.encryption_algorithm)
-            if destination.manager == self._desk.identity:
-                message = in_clear(message)
-        if draft.signer:
-            signer = self._desk.guard.signer(draft.signer)
-            message = to_be_signed(message, signer, draft.hash_algorithm or SHA_512)
-        return message
 
 
 def refusal_of_kind(destination: Destination) -> str:
@@ -519,13 +496,3 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
 def asks_final_ack(draft: Draft) -> bool:
     """Whether the sender of a message waits for a FinalAck, if the message is transactional.  2.2.5"""
     return draft.final_ack or draft.wants_letter or draft.journal_positive
-
-
-def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
-    """For each draft, the bytes that differ between messages of one run: body and extension, but not the label."""
-    return [len(draft.body) + len(draft.extension) for draft in drafts]
-
-
-def _guid_of(public: str) -> Guid | None:
-    guid = queue_name(public)
-    return guid if isinstance(guid, bytes) else None

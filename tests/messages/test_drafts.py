@@ -234,16 +234,16 @@ def test_the_time_of_a_message_counts_from_when_it_was_sent_whatever_was_sent_be
 
 def test_what_is_remembered_of_messages_is_bounded() -> None:
     net = a_pair()
-    sending = net.nodes["a"].up.inspect().sending
+    packets = net.nodes["a"].up.inspect().sending._packets
     many = tuple(f"DIRECT=OS:m\\private$\\{number:0100}" for number in range(STAMP_LIMIT_BYTES // 200))
     for number in range(2 * STAMP_LIMIT):
         draft = Draft(
             body=b"", extension=bytes(9_999), body_type=number, destinations=many if number % 2 else ()
         )
         net.nodes["a"].up.enqueue([(at("c", 17), draft)], net.now)
-        assert len(sending._stamps) == min(STAMP_LIMIT, number // 2 + 1)
+        assert len(packets._stamps) == min(STAMP_LIMIT, number // 2 + 1)
     net.nodes["a"].up.enqueue([(at("c", 17), Draft(body=b"", body_type=2**31))], net.now)
-    assert len(sending._stamps) == 1
+    assert len(packets._stamps) == 1
 
 
 def test_names_may_be_left_to_who_knows_what_they_mean() -> None:

@@ -1,0 +1,55 @@
+"""Runs: consecutive messages of applications that are alike, so that they are checked once.  [MS-MQQB] 3.1.7.11"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import Draft
+from mqproto.wire import UserMessage
+
+OWN: Final = frozenset({"body", "label", "correlation_id", "extension"})
+"""The fields in which messages of one run may differ."""
+likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
+"""All other fields of a draft."""
+
+
+class Run(NamedTuple):
+    """Consecutive messages that are alike and have one destination."""
+
+    destination: Destination
+    drafts: list[Draft]
+    signed: Sequence[UserMessage] = ()
+    """The messages as they were signed, before anything changed; empty if they are not signed."""
+
+    @property
+    def example(self) -> Draft:
+        """The first draft, which has all values that the drafts have in common."""
+        return self.drafts[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how many bytes of the run's packets come from the application."""
+        own_bytes = _own_bytes(self.drafts)
+        return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
+
+    @property
+    def longest(self) -> Draft:
+        """The draft with the largest body and extension."""
+        own_bytes = _own_bytes(self.drafts)
+        return self.drafts[own_bytes.index(max(own_bytes))]
+
+
+def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
+    """Yield the same messages as runs, in order."""
+    for (destination, _), run in groupby(messages, lambda message: (message[0], likeness(message[1]))):
+        yield Run(destination, [draft for _, draft in run])
+
+
+def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
+    """For each draft, the bytes by which the sizes of a run's messages differ, apart from labels."""
+    return [len(draft.body) + len(draft.extension) for draft in drafts]
