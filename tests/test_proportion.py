@@ -88,7 +88,6 @@ TOTALS: Final = {
     "both": 203_000,
 }
 CLASSES: Final = {
-    "mqproto/manager/confirmations.py:Confirmations": 369,
     "mqproto/manager/queuemanager.py:QueueManager": 615,
     "mqproto/neighbours/met.py:Met": 393,
     "mqproto/neighbours/neighbours.py:Neighbours": 397,

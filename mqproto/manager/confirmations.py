@@ -51,11 +51,11 @@ ENDED_ON_ITS_WAY: Final = frozenset(
 
 
 class Word(NamedTuple):
-    """The outcome of one message according to an acknowledgment that we have not acted on yet.
+    """The outcome of one message according to an acknowledgment, until we act on it.
 
     position: the FinalAck's position in the order queue. An OrderAck is not queued: it has 0, and means that
         the message reached its queue.
-    of_destination: whether it comes from the destination, and not from a place where a copy of the message ended.
+    of_destination: whether it comes from the destination, and not from where a copy of the message ended.
     place: the identifier and number by which a FinalAck finds a message in doubt.
     """
 
@@ -65,8 +65,8 @@ class Word(NamedTuple):
     place: tuple[TxSequenceId, int] | None = None
 
 
-class Confirmations:
-    """Takes OrderAcks and FinalAcks, and finds the message that each FinalAck decides.
+class AcknowledgedMessages:
+    """Reads each message that an acknowledgment decides, and ends it.
 
     A message that had its OrderAck waits on disk, in the AwaitingFinalACKTable, and is read when its FinalAck
     comes. The FinalAck stays in the order queue, on disk, until the outcome is on disk too: its
@@ -74,9 +74,6 @@ class Confirmations:
 
     For a message in doubt, the dead letter is read in the same way. After an OrderAck the message waits for
     its FinalAck like any other; a FinalAck decides how it ends.
-
-    An acknowledgment from a queue manager on the way is weaker: it reports the end of one copy, and other
-    copies may have gone another way. It counts only while we await the OrderAck, and leaves the message in doubt.
     """
 
     def __init__(
@@ -85,7 +82,6 @@ class Confirmations:
         outbound: Outbound,
         sequences: OwnSequences,
         queues: LocalQueues,
-        incoming: IncomingSequences,
         doubts: Doubts,
         state: StoredState,
     ) -> None:
@@ -93,7 +89,6 @@ class Confirmations:
         self._outbound = outbound
         self._sequences = sequences
         self._queues = queues
-        self._incoming = incoming
         self._doubts = doubts
         self._reads: list[ReadPage] = []
         self._proven: list[tuple[TxSequenceId, int, int]] = []
@@ -105,6 +100,172 @@ class Confirmations:
         for key, packet in state.resident:
             if key // message_key(1, 0) == self._queue:
                 self._resume(key - message_key(self._queue, 0), packet)
+
+    def arrived(self, identifier: TxSequenceId, first: int, last: int) -> bool:
+        """Decide the messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
+        if self._desk.settings.follows_figures:
+            self._proven.append((identifier, first, last))
+        return self._decide_doubts(identifier, first, last)
+
+    def _decide_doubts(self, identifier: TxSequenceId, first: int, last: int) -> bool:
+        doubts = list(self._doubts.between(identifier, first, last))
+        for doubt in doubts:
+            self.decide(*doubt.place, Word(0, MessageClass.ACK_REACH_QUEUE))
+        return bool(doubts)
+
+    def keep(
+        self, sequence: OutgoingSequence, body: FinalAckBody, word: Word, message: UserMessage, packet: bytes
+    ) -> None:
+        """Keep a FinalAck until its outcome is on disk, and read the message that it decides.
+
+        A message whose copies were refused together gets several answers. The destination's first answer counts.
+        """
+        place = self._place_of(sequence, body)
+        if not place[0]:
+            return
+        before = self._undecided.get(place)
+        if before is not None and before.position:
+            if before.of_destination or not word.of_destination:
+                return
+            self._desk.writes.urgent().remove(self._queue, before.position, before.position)
+        if not self._queue:
+            self._queue = self._outbound.numbers.next_queue()
+            self._desk.writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
+        self._last += 1
+        key = message_key(self._queue, self._last)
+        row = MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False)
+        self._desk.writes.put([row], ORDER_QUEUE_NAME)
+        self.decide(*place, word._replace(position=self._last, place=_place_in(body)))
+
+    def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:
+        """The queue and position of the message that a FinalAck decides; queue 0 if there is none."""
+        doubt = self._doubts.at(body.tx_sequence_id, body.tx_sequence_number)
+        if doubt is not None and doubt.message_id == body.message_id:
+            return doubt.place
+        return sequence.final_queue, body.message_id
+
+    def _resume(self, position: int, packet: bytes) -> None:
+        """Continue with a FinalAck that had not been acted on when the node stopped."""
+        message = decode_message(packet)
+        body = acknowledgment_in(message)
+        assert isinstance(body, FinalAckBody)
+        succession = self._sequences.succession(body.tx_sequence_id.time_stamp)
+        assert succession is not None, "it was kept for a sequence"
+        sequence = succession.speaking_of(body.tx_sequence_id)
+        message_class = message.properties.message_class
+        named = sequence.destination_manager in (None, message.user.source_queue_manager)
+        by_destination = named or message_class not in ENDED_ON_ITS_WAY
+        word = Word(position, message_class, by_destination, _place_in(body))
+        self.decide(*self._place_of(sequence, body), word)
+
+    def decide(self, queue: int, place: int, word: Word) -> None:
+        """Read the message that a word is about, and then act on it; the word of a FinalAck replaces others."""
+        if (queue, place) not in self._undecided:
+            self._reads.append(ReadPage(queue, place - 1, 1, 1, ReadBy.OUTCOME))
+        elif not word.position:
+            return  # The FinalAck says more.
+        self._undecided[queue, place] = word
+
+    def pages(self) -> list[ReadPage]:
+        """Return the pages to read now, one for each message."""
+        if self._proven:
+            # A message that came to be in doubt in this turn had no dead letter when its OrderAck came.
+            for proven in self._proven:
+                self._decide_doubts(*proven)
+            self._proven.clear()
+        reads, self._reads = self._reads, []
+        return reads
+
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
+        """Take a message that was read because an acknowledgment decides it, if it is still there."""
+        message_id = page.after + 1
+        word = self._undecided.pop((page.queue, message_id))
+        found = [packet for position, packet, _ in rows if position == message_id]
+        is_letters = self._doubts.are_in(page.queue)
+        if not is_letters and not found and word.of_destination and word.place is not None:
+            doubt = self._doubts.at(*word.place)
+            if doubt is not None and doubt.message_id == message_id:
+                self.decide(*doubt.place, word)  # It has become a dead letter since.
+                return
+        if word.position:
+            self._desk.writes.urgent().remove(self._queue, word.position, word.position)
+        sequence = self._outbound.queue(page.queue)
+        if isinstance(sequence, OutgoingSequence):
+            self._ends_here(sequence, message_id, found)
+        elif is_letters:
+            doubt = self._doubts.of_letter(page.queue, message_id)
+            if doubt is not None:
+                self._doubt_is_over(doubt, word.message_class, found)
+        elif found:
+            # If the message is not there, it asked for no FinalAck, or its outcome was known before.
+            self._desk.writes.urgent().remove(page.queue, message_id, message_id)
+            in_doubt = not word.of_destination
+            ending = Ending(found[0], word.message_class, Place.ELSEWHERE, in_doubt=in_doubt)
+            self._desk.endings.append(ending)
+
+    def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
+        """End our own message of which a copy came back. It is in doubt: another copy may have gone another way."""
+        if not packets or not sequence.delete(position, self._desk.writes):
+            return
+        self._outbound.wake(sequence)
+        message = decode_message(packets[0])
+        facts: dict[str, str | int] = {"queue": sequence.name, "message_id": message.user.message_id}
+        self._desk.notes.append(Note("message-came-back", facts))
+        packet = sequence.numbering.with_its_place(position, packets[0])
+        ending = Ending(packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, Place.ON_THE_WAY, in_doubt=True)
+        self._desk.endings.append(ending)
+
+    def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
+        """Remove the dead letter of a message in doubt, if it is still there: a destination has told the outcome.
+
+        An application that has received the letter without settling it will find nothing to settle.
+        """
+        self._doubts.forget(doubt)
+        facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}
+        found = self._queues.of_lane(doubt.lane)
+        recalled = letters and found and found[0].recall(doubt.letter, letters[0])
+        letter = "left" if recalled else "was gone"
+        self._desk.notes.append(Note("doubt-is-over", {**facts, "letter": letter}))
+        if not recalled or found is None:
+            return
+        packet = with_message_class(letters[0], MessageClass.NORMAL)
+        self._desk.waypoints.recalled(packet, found[0].name, message_class)
+        if message_class != MessageClass.ACK_REACH_QUEUE:
+            self._desk.endings.append(Ending(packet, message_class, Place.ELSEWHERE))
+            return
+        if not asks_final_ack(decode_message(packet)):
+            return
+        succession = self._sequences.succession(doubt.identifier.time_stamp)
+        assert succession is not None, "its OrderAck was for one of them"
+        sequence = succession.speaking_of(doubt.identifier)
+        key = message_key(self._sequences.final_queue_of(sequence), doubt.message_id)
+        self._desk.writes.urgent().messages.append(MessageRow(key, packet, doubt.message_id, final_ack=True))
+
+
+def _place_in(body: FinalAckBody) -> tuple[TxSequenceId, int]:
+    return body.tx_sequence_id, body.tx_sequence_number
+
+
+class Confirmations:
+    """Takes OrderAcks and FinalAcks, and has the message decided that each FinalAck is about.
+
+    An acknowledgment from a queue manager on the way is weaker: it reports the end of one copy, and other
+    copies may have gone another way. It counts only while we await the OrderAck, and leaves the message in doubt.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        outbound: Outbound,
+        sequences: OwnSequences,
+        incoming: IncomingSequences,
+        acknowledged: AcknowledgedMessages,
+    ) -> None:
+        self._desk = desk
+        self._outbound = outbound
+        self._sequences = sequences
+        self._incoming = incoming
+        self._acknowledged = acknowledged
 
     def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
         """Take a message that has a class, if it is an OrderAck or a FinalAck. Return whether it was.
@@ -134,25 +295,13 @@ class Confirmations:
         if sequence is not None and sequence.numbering.is_kept(
             position := sequence.cursors.base + header.tx_sequence_number
         ):
-            self._decide(sequence.queue, position, Word(0, MessageClass.NACK_HOP_COUNT_EXCEEDED))
-
-    def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
-        """End our own message if a copy of it came back. It is in doubt: another copy may have gone another way."""
-        if not packets or not sequence.delete(position, self._desk.writes):
-            return
-        self._outbound.wake(sequence)
-        message = decode_message(packets[0])
-        facts: dict[str, str | int] = {"queue": sequence.name, "message_id": message.user.message_id}
-        self._desk.notes.append(Note("message-came-back", facts))
-        packet = sequence.numbering.with_its_place(position, packets[0])
-        ending = Ending(packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, Place.ON_THE_WAY, in_doubt=True)
-        self._desk.endings.append(ending)
+            self._acknowledged.decide(sequence.queue, position, Word(0, MessageClass.NACK_HOP_COUNT_EXCEEDED))
 
     def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """Take an OrderAck: a destination has our messages on its disk.  3.1.5.6
 
-        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing. It
-        counts even if it comes again after we have resent our messages.
+        An OrderAck for an unknown sequence, or for a message that was never sent, is logged and changes nothing.
+        It counts if it comes again after we have resent our messages.
         """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         succession = self._sequences.succession(identifier.time_stamp)
@@ -166,7 +315,7 @@ class Confirmations:
         succession.by_name = True
         is_current = identifier == head.identifier and (number == 0 or head.numbering.was_sent(number))
         first = head.numbering.first_proven(number) if is_current else number
-        were_in_doubt = self._arrived_in_doubt(identifier, first, number)
+        were_in_doubt = self._acknowledged.arrived(identifier, first, number)
         if is_current:
             if self._arrived_through(head, number, now):
                 self._outbound.wake(head)
@@ -178,18 +327,6 @@ class Confirmations:
             self._destination_is_ahead(succession, identifier, number, now)
         elif not were_in_doubt:
             self._note_stray("OrderAck", body, source, remote)
-
-    def _arrived_in_doubt(self, identifier: TxSequenceId, first: int, last: int) -> bool:
-        """Decide about the messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
-        if self._desk.settings.follows_figures:
-            self._proven.append((identifier, first, last))
-        return self._decide_doubts(identifier, first, last)
-
-    def _decide_doubts(self, identifier: TxSequenceId, first: int, last: int) -> bool:
-        doubts = list(self._doubts.between(identifier, first, last))
-        for doubt in doubts:
-            self._decide(*doubt.place, Word(0, MessageClass.ACK_REACH_QUEUE))
-        return bool(doubts)
 
     def _names_no_sequence_of_ours(self, time_stamp: int, source: Guid) -> bool:
         """Whether a TimeStamp cannot be ours, or belongs to a sequence that the source itself sends to us."""
@@ -203,9 +340,8 @@ class Confirmations:
         A number that is not news may mean that the destination has lost data, for each sequence that it may mean.
         """
         theirs, number = self._sequences.towards_source(source, remote), body.number or 0
-        meant = meant_by(number, theirs)
-        if meant is not None:
-            self._arrived_in_doubt(meant.identifier, meant.numbering.first_proven(number), number)
+        if (meant := meant_by(number, theirs)) is not None:
+            self._acknowledged.arrived(meant.identifier, meant.numbering.first_proven(number), number)
             self._arrived_through(meant, number, now, named=False)
             self._outbound.wake(meant)
             return
@@ -220,8 +356,8 @@ class Confirmations:
     ) -> None:
         """Handle an OrderAck for more messages than our store has sent: the store is a restored earlier copy.
 
-        Messages up to this number that an earlier process numbered have arrived: a sequence sends nothing before its
-        predecessor is empty. Those of this process have not: the destination has others with these numbers.
+        Messages up to this number that an earlier process numbered have arrived: a sequence sends none before its
+        predecessor is empty. This process's have not: the destination has other messages with these numbers.
         """
         arrived = renumbered = 0
         for sequence in list(succession):
@@ -238,12 +374,8 @@ class Confirmations:
                 self._arrived_through(sequence, through, now)
                 arrived += kept - sequence.count
             self._outbound.wake(sequence)
-        facts: dict[str, str | int] = {
-            "queue": succession.head.name,
-            "arrived": arrived,
-            "renumbered": renumbered,
-        }
-        self._desk.notes.append(Note("destination-ahead-of-store", facts))
+        facts: dict[str, str | int] = {"queue": succession.head.name, "arrived": arrived}
+        self._desk.notes.append(Note("destination-ahead-of-store", facts | {"renumbered": renumbered}))
 
     def _arrived_through(
         self, sequence: OutgoingSequence, number: int, now: Moment, *, named: bool = True
@@ -269,11 +401,8 @@ class Confirmations:
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         succession = self._sequences.succession(identifier.time_stamp)
-        if (
-            succession is None
-            or body.source_guid != self._desk.identity
-            or identifier > succession.newest.identifier
-        ):
+        is_ours = body.source_guid == self._desk.identity
+        if succession is None or not is_ours or identifier > succession.newest.identifier:
             self._note_stray("FinalAck", body, source, remote)
             return
         sequence = succession.speaking_of(identifier)
@@ -291,9 +420,9 @@ class Confirmations:
             self._desk.notes.append(Note("message-ended-on-its-way", facts | by))
         elif message_class != MessageClass.ACK_RECEIVE:
             self._desk.notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
-        self._keep(sequence, body, Word(0, message_class, by_destination), message, packet)
+        self._acknowledged.keep(sequence, body, Word(0, message_class, by_destination), message, packet)
         if current and message_class == MessageClass.ACK_RECEIVE:
-            self._arrived_in_doubt(identifier, sequence.numbering.first_proven(number), number)
+            self._acknowledged.arrived(identifier, sequence.numbering.first_proven(number), number)
             self._arrived_through(sequence, number, now, named=False)
         elif current:
             sequence.withdraw(number, self._desk.writes)
@@ -306,135 +435,5 @@ class Confirmations:
         return is_current and sequence.numbering.is_kept(sequence.cursors.base + body.tx_sequence_number)
 
     def _note_stray(self, kind: str, body: OrderAckBody | FinalAckBody, source: Guid, remote: Remote) -> None:
-        facts: dict[str, str | int] = {
-            "peer": remote.address,
-            "kind": kind,
-            "source": guid_text(source),
-            "number": body.tx_sequence_number,
-        }
-        self._desk.notes.append(Note("stray-acknowledgment", facts))
-
-    # The outcome of one message
-
-    def _keep(
-        self, sequence: OutgoingSequence, body: FinalAckBody, word: Word, message: UserMessage, packet: bytes
-    ) -> None:
-        """Keep a FinalAck until its outcome is on disk, and read the message that it decides.
-
-        A message whose copies were refused together gets several answers. The destination's first answer counts.
-        """
-        place = self._place_of(sequence, body)
-        if not place[0]:
-            return
-        before = self._undecided.get(place)
-        if before is not None and before.position:
-            if before.of_destination or not word.of_destination:
-                return
-            self._desk.writes.urgent().remove(self._queue, before.position, before.position)
-        if not self._queue:
-            self._queue = self._outbound.numbers.next_queue()
-            self._desk.writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
-        self._last += 1
-        key = message_key(self._queue, self._last)
-        row = MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False)
-        self._desk.writes.put([row], ORDER_QUEUE_NAME)
-        self._decide(*place, word._replace(position=self._last, place=_place_in(body)))
-
-    def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:
-        """The queue and position of the message that a FinalAck decides; queue 0 if there is none."""
-        doubt = self._doubts.at(body.tx_sequence_id, body.tx_sequence_number)
-        if doubt is not None and doubt.message_id == body.message_id:
-            return doubt.place
-        return sequence.final_queue, body.message_id
-
-    def _resume(self, position: int, packet: bytes) -> None:
-        """Continue with a FinalAck that had not been acted on when the node stopped."""
-        message = decode_message(packet)
-        body = acknowledgment_in(message)
-        assert isinstance(body, FinalAckBody)
-        succession = self._sequences.succession(body.tx_sequence_id.time_stamp)
-        assert succession is not None, "it was kept for a sequence"
-        sequence = succession.speaking_of(body.tx_sequence_id)
-        message_class = message.properties.message_class
-        by_destination = message_class not in ENDED_ON_ITS_WAY or sequence.destination_manager in (
-            None,
-            message.user.source_queue_manager,
-        )
-        word = Word(position, message_class, by_destination, _place_in(body))
-        self._decide(*self._place_of(sequence, body), word)
-
-    def _decide(self, queue: int, place: int, word: Word) -> None:
-        if (queue, place) not in self._undecided:
-            self._reads.append(ReadPage(queue, place - 1, 1, 1, ReadBy.OUTCOME))
-        elif not word.position:
-            return  # The FinalAck says more.
-        self._undecided[queue, place] = word
-
-    def pages(self) -> list[ReadPage]:
-        """Return the pages to read now, one for each message."""
-        if self._proven:
-            # A message that came to be in doubt in this turn had no dead letter when its OrderAck came.
-            for proven in self._proven:
-                self._decide_doubts(*proven)
-            self._proven.clear()
-        reads, self._reads = self._reads, []
-        return reads
-
-    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """Take a message that was read because an acknowledgment decides it, if it is still there."""
-        message_id = page.after + 1
-        word = self._undecided.pop((page.queue, message_id))
-        found = [packet for position, packet, _ in rows if position == message_id]
-        is_letters = self._doubts.are_in(page.queue)
-        if not is_letters and not found and word.of_destination and word.place is not None:
-            doubt = self._doubts.at(*word.place)
-            if doubt is not None and doubt.message_id == message_id:
-                self._decide(*doubt.place, word)  # It has become a dead letter since.
-                return
-        if word.position:
-            self._desk.writes.urgent().remove(self._queue, word.position, word.position)
-        sequence = self._outbound.queue(page.queue)
-        if isinstance(sequence, OutgoingSequence):
-            self._ends_here(sequence, message_id, found)
-        elif is_letters:
-            doubt = self._doubts.of_letter(page.queue, message_id)
-            if doubt is not None:
-                self._doubt_is_over(doubt, word.message_class, found)
-        elif found:
-            # If the message is not there, it asked for no FinalAck, or its outcome was known before.
-            self._desk.writes.urgent().remove(page.queue, message_id, message_id)
-            in_doubt = not word.of_destination
-            self._desk.endings.append(
-                Ending(found[0], word.message_class, Place.ELSEWHERE, in_doubt=in_doubt)
-            )
-
-    def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
-        """Remove the dead letter of a message in doubt, because a destination has reported the outcome.
-
-        An application that has received the letter without settling it will find nothing to settle.
-        """
-        self._doubts.forget(doubt)
-        facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}
-        found = self._queues.of_lane(doubt.lane)
-        recalled = letters and found and found[0].recall(doubt.letter, letters[0])
-        self._desk.notes.append(
-            Note("doubt-is-over", {**facts, "letter": "left" if recalled else "was gone"})
-        )
-        if not recalled or found is None:
-            return
-        packet = with_message_class(letters[0], MessageClass.NORMAL)
-        self._desk.waypoints.recalled(packet, found[0].name, message_class)
-        if message_class != MessageClass.ACK_REACH_QUEUE:
-            self._desk.endings.append(Ending(packet, message_class, Place.ELSEWHERE))
-            return
-        if not asks_final_ack(decode_message(packet)):
-            return
-        succession = self._sequences.succession(doubt.identifier.time_stamp)
-        assert succession is not None, "its OrderAck was for one of them"
-        sequence = succession.speaking_of(doubt.identifier)
-        key = message_key(self._sequences.final_queue_of(sequence), doubt.message_id)
-        self._desk.writes.urgent().messages.append(MessageRow(key, packet, doubt.message_id, final_ack=True))
-
-
-def _place_in(body: FinalAckBody) -> tuple[TxSequenceId, int]:
-    return body.tx_sequence_id, body.tx_sequence_number
+        facts: dict[str, str | int] = {"peer": remote.address, "kind": kind, "source": guid_text(source)}
+        self._desk.notes.append(Note("stray-acknowledgment", facts | {"number": body.tx_sequence_number}))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.manager.arriving.arrivals import Arrivals
-from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.confirmations import AcknowledgedMessages, Confirmations
 from mqproto.manager.deadletters import DeadLetters
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import Histories, MessageIdHistory
@@ -67,6 +67,7 @@ class Parts(NamedTuple):
     routes: Routes
     tracing: Tracing
     confirmations: Confirmations
+    acknowledged: AcknowledgedMessages
     damage: Damage
     purges: Purges
     dead_letters: DeadLetters
@@ -99,7 +100,8 @@ def build(
     outcomes = Outcomes(desk, incoming, routes, outbound, local, doubts)
     tracing = Tracing(outcomes)
     expiration = Expiration(desk, outbound, neighbours, local, state)
-    confirmations = Confirmations(desk, outbound, sequences, local, incoming, doubts, state)
+    acknowledged = AcknowledgedMessages(desk, outbound, sequences, local, doubts, state)
+    confirmations = Confirmations(desk, outbound, sequences, incoming, acknowledged)
     arrivals = Arrivals(
         desk, incoming, outbound, local, histories, confirmations, expiration, tracing, routes
     )
@@ -124,6 +126,7 @@ def build(
         routes=routes,
         tracing=tracing,
         confirmations=confirmations,
+        acknowledged=acknowledged,
         damage=Damage(desk, outbound, local, outcomes, state),
         purges=Purges(desk),
         dead_letters=DeadLetters(desk, routes, local, sending),

@@ -287,7 +287,7 @@ class QueueManager:
         elif isinstance(page, ReadExpired):
             self._parts.expiration.loaded(rows, now)
         elif page.reader is ReadBy.OUTCOME:
-            self._parts.confirmations.loaded(page, rows)
+            self._parts.acknowledged.loaded(page, rows)
         elif page.reader is ReadBy.EXPIRY:
             self._parts.expiration.looked_through(page, rows, now)
         elif page.reader is ReadBy.PURGE:
@@ -635,7 +635,7 @@ class QueueManager:
             parts.outcomes.follow(endings, now)
         if parts.arrivals.reads:
             reads += parts.arrivals.take_reads()
-        reads += parts.confirmations.pages()
+        reads += parts.acknowledged.pages()
         # One after the other: if two of them let go of one message, neither would know that the other has.
         if self._again:
             reads += self._again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.confirmations import AcknowledgedMessages, Confirmations
 from mqproto.manager.expiration import Expiration
 from mqproto.neighbours.refusals import Refusals
 from mqproto.queues.localqueue import LocalQueue
@@ -27,11 +27,11 @@ def believe_that_what_has_arrived_ended_on_its_way(sound: Any) -> Any:
     return lambda self, sequence, body: True
 
 
-@plant(Confirmations, "loaded", "letters_are_true", "whereabouts_tell_the_truth")
+@plant(AcknowledgedMessages, "loaded", "letters_are_true", "whereabouts_tell_the_truth")
 def take_the_end_of_a_copy_for_that_of_the_message(sound: Any) -> Any:
     """Its dead letter says nothing of another copy, and stays when that was received."""
 
-    def loaded(self: Confirmations, *arguments: Any) -> None:
+    def loaded(self: AcknowledgedMessages, *arguments: Any) -> None:
         sound(self, *arguments)
         if self._desk.endings:
             self._desk.endings[-1] = self._desk.endings[-1]._replace(in_doubt=False)
