@@ -88,19 +88,25 @@ TOTALS: Final = {
     "both": 203_000,
 }
 CLASSES: Final = {
+    # A face: its methods hand on to parts that it has nothing of itself, and its docstrings are what programs read.
     "mqproto/manager/queuemanager.py:QueueManager": 615,
+    # One table. Its four indexes, its rows and what waits to be told change together, and no method does without.
     "mqproto/neighbours/met.py:Met": 393,
+    # The end of a session wakes queues, gives back messages, and calls another hop: each step changes the same tables.
     "mqproto/neighbours/neighbours.py:Neighbours": 397,
 }
-"""The classes of more than 350 lines, with their lines. None is added here. QueueManager is a face, made of Parts."""
+"""The classes of more than 350 lines, with their lines and the reason why each is whole. None is added here."""
 FUNCTIONS: Final = {
+    # The stages of one run in their order; each takes the tables of those before it.
     "captures/pipeline/run/job.py:analyse": 109,
+    # An argument for each field that a sender chooses, and the same fields again where the headers are made.
     "mqproto/wire/messages.py:user_message": 84,
+    # These three declare a command: their signatures are what a user may type, and take 77, 43 and 34 lines.
     "simulator/cli/commands.py:send": 121,
     "simulator/cli/node.py:node": 80,
-    "simulator/command/analysis.py:analyse": 78,
+    "simulator/command/analysis.py:analyse": 77,
 }
-"""The functions of more than 60 lines of code, with these lines. None is added here."""
+"""The functions of more than 60 lines of code, with those and the reason why each is whole. None is added here."""
 COUNTS: Final = {
     "options of all commands": 325,
     "class names that occur in more than one module": 60,
