@@ -16,6 +16,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.session import InFlight, Session
+from mqproto.turn.effects import MessageRow
 from mqproto.wire import (
     NULL_GUID,
     EstablishConnection,
@@ -281,7 +282,7 @@ class Witness:
         elif isinstance(packet, UserMessage) and self._session is not None and self._session.is_open:
             self._position += 1
             origin: Hashable = number
-            entry = InFlight(origin, self._position, data, packet.user.recoverable)
+            entry = InFlight(origin, MessageRow(self._position, data, 0, False), packet.user.recoverable)
             self._session.send([entry], BEGINNING)
             self._session.take_outbox()
 

@@ -8,6 +8,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.session import InFlight, Session, SessionState
+from mqproto.turn.effects import MessageRow
 from mqproto.wire import (
     Guid,
     Packet,
@@ -97,7 +98,7 @@ EXPRESS, RECOVERABLE = a_packet(recoverable=False), a_packet(recoverable=True)
 
 def an_entry(number: int = 1, *, recoverable: bool = True, origin: Hashable = "queue") -> InFlight:
     """Return a message that is about to be sent."""
-    return InFlight(origin, number, RECOVERABLE if recoverable else EXPRESS, recoverable)
+    return InFlight(origin, MessageRow(number, (EXPRESS, RECOVERABLE)[recoverable], 0, False), recoverable)
 
 
 def send(session: Session, count: int, *, recoverable: bool = True, now: Moment = NOW) -> list[InFlight]:

@@ -104,8 +104,8 @@ class Expiration:
             )
         for entries in self._neighbours.in_flight().values():
             for entry in entries:
-                if entry.expires_s is not None and entry.expires_s >= now.utc_s:
-                    self.expect(entry.expires_s, now)
+                if (expires_s := entry.message.expires_s) is not None and expires_s >= now.utc_s:
+                    self.expect(expires_s, now)
 
     def _expires_sent(self, expires: bool) -> None:
         """Record whether, from now on, the store lists expired messages that were sent."""

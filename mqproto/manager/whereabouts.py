@@ -202,18 +202,18 @@ class Whereabouts:
             for lane in queue.lanes:
                 for message in lane.window:
                     if not message.stored:
-                        yield Found(Spot.IN_QUEUE, queue.name, lane.key(message.position), message.packet)
-            for lane, message in queue.consumers.handed:
+                        yield Found(Spot.IN_QUEUE, queue.name, message.key, message.packet)
+            for _, message in queue.consumers.handed:
                 if not message.stored:
-                    yield Found(Spot.UNSETTLED, queue.name, lane.key(message.position), message.packet)
+                    yield Found(Spot.UNSETTLED, queue.name, message.key, message.packet)
         for outgoing in self._outbound:
             for message in outgoing.window:
                 if not message.stored:
-                    yield Found(Spot.UNSENT, outgoing.name, outgoing.key(message.position), message.packet)
+                    yield Found(Spot.UNSENT, outgoing.name, message.key, message.packet)
             for entry in self._in_flight.get(outgoing, ()):
-                if not entry.stored:
+                if not entry.message.stored:
                     spot = Spot.UNSENT if entry.position in outgoing.withheld else Spot.IN_FLIGHT
-                    yield Found(spot, outgoing.name, outgoing.key(entry.position), entry.packet)
+                    yield Found(spot, outgoing.name, entry.message.key, entry.packet)
 
 
 def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spot | None:

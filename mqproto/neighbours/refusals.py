@@ -12,7 +12,7 @@ from mqproto.neighbours.trial import Suspect, Trial, queue_of
 from mqproto.session import InFlight, Session
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import Note, Waiting
+from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass, decode_message
 from mqproto.wire.glance import head_of
@@ -72,7 +72,7 @@ class Refusals:
             queue = queue_of(entry)
             if not queue.awaits(entry.position):  # It was deleted, or its destination has it.
                 trial.drop(suspect)
-            elif queue.is_over(entry, now):
+            elif queue.is_over(entry.message, now):
                 trial.drop(suspect)
                 queue.release(entry.position)
                 queue.returned([entry])
@@ -116,7 +116,7 @@ class Refusals:
             self._desk.notes.append(Note("message-unreadable", self._facts(neighbour, entry)))
             return
         queue.release(entry.position)
-        queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._desk.writes)
+        queue.remove(entry.message, self._desk.writes)
         self._desk.notes.append(Note("message-set-aside", self._facts(neighbour, entry)))
         is_copy = queue.is_copy(entry.packet)
         self._desk.endings.append(

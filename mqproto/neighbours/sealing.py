@@ -16,7 +16,7 @@ from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.trial import queue_of
 from mqproto.session import InFlight
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import Note, Waiting
+from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import is_unsealed
 from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet
@@ -75,7 +75,7 @@ class Sealing:
         queue = queue_of(entry)
         queue.passed_over(entry)
         in_doubt = queue.may_have_arrived(entry.position)
-        queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._desk.writes)
+        queue.remove(entry.message, self._desk.writes)
         facts: dict[str, str | int] = {
             "message_id": message.user.message_id,
             "queue": queue.name,

@@ -9,7 +9,7 @@ from itertools import chain
 
 from mqproto.base.errors import UsageError
 from mqproto.queues.lanes import Handed, Lane
-from mqproto.turn.effects import UNKNOWN_COUNT, Received, Waiting
+from mqproto.turn.effects import UNKNOWN_COUNT, MessageRow, Received
 from mqproto.turn.waypoints import Waypoints
 
 
@@ -70,11 +70,10 @@ class Consumers:
     def received(self, handed: Handed) -> Received:
         """Return a message in the form for applications."""
         lane, message = handed
-        key = lane.first_key | message.position
-        count = self.given_back.get(key, 0) + 1
+        count = self.given_back.get(message.key, 0) + 1
         if message.position <= lane.loaded_through:
             count = UNKNOWN_COUNT
-        return Received(key, message.packet, count)
+        return Received(message.key, message.packet, count)
 
     def settled(self, consumer: int) -> list[Handed]:
         """Return the messages that a consumer was given, and take them from it.
@@ -95,7 +94,7 @@ class Consumers:
         Raises:
             UsageError: nothing was handed out to this consumer.
         """
-        by_lane: dict[Lane, list[Waiting]] = {}
+        by_lane: dict[Lane, list[MessageRow]] = {}
         handed = self.settled(consumer)
         self._waypoints.rolled_back((one.message.packet for one in handed), self._queue_name, consumer)
         for one in handed:
@@ -110,7 +109,7 @@ class Consumers:
         if consumer in self.unsettled:
             self.roll_back(consumer)
 
-    def take_back(self, lane: Lane, position: int) -> Waiting | None:
+    def take_back(self, lane: Lane, position: int) -> MessageRow | None:
         """Take a message back from its consumer; None if no consumer has it."""
         for handed in self.unsettled.values():
             for one in handed:

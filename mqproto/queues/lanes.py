@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import merge
-from itertools import accumulate, count, repeat
+from itertools import accumulate, chain, count, repeat
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
@@ -24,19 +24,17 @@ from mqproto.turn.effects import (
     ReadBy,
     ReadPage,
     StoredQueue,
-    Waiting,
     message_key,
 )
 from mqproto.turn.pending import PendingWrites
 
 POSITION: Final = attrgetter("position")
 PACKET: Final = itemgetter(1)
-"""The place of the packet in a `Waiting`."""
+"""The place of the packet in a `MessageRow`."""
 LANE: Final = itemgetter(0)
 """The place of the lane in a `Handed`."""
 NEW_ROW: Final = partial(tuple.__new__, MessageRow)
-NEW_WAITING: Final = partial(tuple.__new__, Waiting)
-"""The same as `MessageRow._make` and `Waiting._make`, without a Python call for each."""
+"""The same as `MessageRow._make`, without a Python call for each."""
 
 
 class QueueWindow:
@@ -57,7 +55,7 @@ class QueueWindow:
         """The number of messages that are only in the store."""
         self._limit = settings.resident_messages
         self._limit_bytes = settings.resident_bytes
-        self._ready: deque[Waiting] = deque()
+        self._ready: deque[MessageRow] = deque()
         self._bytes = 0
         self._reading: int | None = None
         """The value of `last` when the awaited page was requested; None if no page is awaited."""
@@ -68,7 +66,7 @@ class QueueWindow:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[MessageRow]:
         return iter(self._ready)
 
     @property
@@ -109,34 +107,35 @@ class QueueWindow:
             most = next((index for index, end in enumerate(ends) if end >= room_bytes), most)
         return most
 
-    def append(self, messages: Sequence[Waiting], fitting: int) -> None:
+    def append(self, messages: Sequence[MessageRow], fitting: int) -> None:
         """Append one or more messages; their positions are above all earlier ones.
 
         fitting: how many of them stay in memory, as returned by `fitting`. The store has the others.
         """
-        self.last = messages[-1].position
+        through = self.last = messages[-1].position
         if fitting < len(messages):
             self.on_disk += len(messages) - fitting
             messages = messages[:fitting]
             if not messages:
                 return
+            through = messages[-1].position
         self._ready += messages
         self._bytes += sum(map(len, map(PACKET, messages)))
-        self.read_through = messages[-1].position
+        self.read_through = through
 
-    def pop(self) -> Waiting:
+    def pop(self) -> MessageRow:
         """Take the next message out of the window."""
         message = self._ready.popleft()
         self._bytes -= len(message.packet)
         return message
 
-    def take(self, limit: int) -> list[Waiting]:
+    def take(self, limit: int) -> list[MessageRow]:
         """Take the next messages out of the window, at most `limit`."""
         messages = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
         self._bytes -= sum(len(message.packet) for message in messages)
         return messages
 
-    def give_back(self, messages: Iterable[Waiting]) -> None:
+    def give_back(self, messages: Iterable[MessageRow]) -> None:
         """Put messages back into their places; they come in order of position."""
         back = list(messages)
         self._bytes += sum(len(message.packet) for message in back)
@@ -164,7 +163,7 @@ class QueueWindow:
             self.on_disk -= 1
             assert self.on_disk >= 0, f"message {position} of queue {self.queue} has left it before"
 
-    def forget(self, position: int) -> Waiting | None:
+    def forget(self, position: int) -> MessageRow | None:
         """Forget a message that leaves the queue unsent or unreceived. Return it, or None if it is not in memory."""
         for message in self._ready:
             if message.position == position:
@@ -197,14 +196,14 @@ class QueueWindow:
         """
         asked_last, self._reading = self._reading, None
         assert asked_last is not None, "no page was asked for"
-        found, first_s = False, None
+        found, first_s, first_key = False, None, message_key(self.queue, 0)
         for position, packet, final_ack in rows:
             found = True
             if position > self.read_through:  # Else it was forgotten while it was being read.
                 expires_s = deadline_s(position, packet)
                 if expires_s is not None and (first_s is None or expires_s < first_s):
                     first_s = expires_s
-                self._ready.append(Waiting(position, packet, final_ack, True, expires_s))
+                self._ready.append(MessageRow(first_key | position, packet, 0, final_ack, expires_s))
                 self._bytes += len(packet)
                 self.read_through = position
                 self.on_disk -= 1
@@ -258,6 +257,12 @@ class Lane:
         """The store's key of the message at a position."""
         return self.first_key | position
 
+    def stored_row(
+        self, position: int, packet: bytes, *, final_ack: bool = False, expires_s: int | None = None
+    ) -> MessageRow:
+        """A message at a position, which the store has."""
+        return MessageRow(self.first_key | position, packet, 0, final_ack, expires_s)
+
     def register(self, writes: PendingWrites) -> None:
         """Make sure that the store knows the queue."""
         if not self.registered:
@@ -275,19 +280,18 @@ class Lane:
     def join(self, messages: Joining, writes: PendingWrites) -> None:
         """Append messages. Those that must survive a crash, or for which memory has no room, go to the store."""
         packets, message_ids, recoverable, final_ack, expires_s = messages
-        first, asks = self._last + 1, repeat(final_ack)
         fitting = self.window.fitting(packets)
         kept = 0 if recoverable else fitting
-        if kept < len(packets):
+        stored = repeat(True) if not kept else chain(repeat(False, kept), repeat(True))
+        keys = count(self.first_key | self._last + 1)
+        columns = zip(keys, packets, message_ids, repeat(final_ack), expires_s, stored, strict=False)
+        rows = list(map(NEW_ROW, columns))
+        if kept < len(rows):
             if not self.registered:
                 self.register(writes)
-            columns = zip(count(self.first_key | first), packets, message_ids, asks, expires_s, strict=False)
-            rows = list(map(NEW_ROW, columns))
             writes.put(rows[kept:] if kept else rows, self.name)
-        columns = zip(count(first), packets, asks, repeat(recoverable), expires_s, strict=False)
-        waiting = list(map(NEW_WAITING, columns))
-        self._last = waiting[-1].position
-        self.window.append(waiting, fitting)
+        self._last += len(rows)
+        self.window.append(rows, fitting)
 
     def join_from(self, key: int, messages: Joining, writes: PendingWrites) -> None:
         """Append a message that the store already has under another key."""
@@ -295,15 +299,15 @@ class Lane:
         self._last += 1
         self.register(writes)
         writes.urgent().moves.append((key, self.key(self._last), expires_s))
-        waiting = Waiting(self._last, packet, messages.final_ack, stored=True, expires_s=expires_s)
-        self.window.append([waiting], self.window.fitting([packet]))
+        row = self.stored_row(self._last, packet, final_ack=messages.final_ack, expires_s=expires_s)
+        self.window.append([row], self.window.fitting([packet]))
 
 
 class Handed(NamedTuple):
     """A message with the lane that it came from."""
 
     lane: Lane
-    message: Waiting
+    message: MessageRow
 
     @property
     def key(self) -> int:

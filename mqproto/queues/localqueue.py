@@ -18,7 +18,7 @@ from mqproto.queues.lanes import LANE, Handed, Lane
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.queues.purging import Purging
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import Departure, QueueKind, ReadPage, Received, StoredQueue, Waiting
+from mqproto.turn.effects import Departure, MessageRow, QueueKind, ReadPage, Received, StoredQueue
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import receive_deadline_s, sent_time_s, user_flags
@@ -263,7 +263,7 @@ class LocalQueue:
         deadline_s = None if self.is_system else receive_deadline_s(packet)
         return None if deadline_s is None or is_letter(packet) else deadline_s
 
-    def _is_over(self, message: Waiting, now: Moment) -> bool:
+    def _is_over(self, message: MessageRow, now: Moment) -> bool:
         deadline_s = self.deadline_s(message.position, message.packet)
         return deadline_s is not None and now.utc_s > deadline_s
 
@@ -304,7 +304,7 @@ class LocalQueue:
             Handed(lane, message)
             for lane in self._lanes.values()
             for message in lane.window
-            if lane.key(message.position) in wanted and not self._is_over(message, now)
+            if message.key in wanted and not self._is_over(message, now)
         ]
         if len(found) < len(wanted):
             raise UsageError(
@@ -377,7 +377,7 @@ class LocalQueue:
         message = window.forget(position)
         if message is None and window.read_through < position <= window.last:
             window.forget_on_disk(position)
-            message = Waiting(position, packet, final_ack=False, stored=True)
+            message = lane.stored_row(position, packet)
         if message is None:
             message = self.consumers.take_back(lane, position)
         if message is None:
@@ -407,7 +407,7 @@ class LocalQueue:
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:
         """Remove a message that is only in the store, if its time is over. Return whether it was."""
-        message = Waiting(position, packet, final_ack=False, stored=True)
+        message = lane.stored_row(position, packet)
         if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
             return False
         lane.window.forget_on_disk(position)
@@ -419,7 +419,7 @@ class LocalQueue:
         if not lane.window.read_through < position <= lane.window.last:
             return False
         lane.window.forget_on_disk(position)
-        self._left([Handed(lane, Waiting(position, packet, final_ack=False, stored=True))])
+        self._left([Handed(lane, lane.stored_row(position, packet))])
         return True
 
     def pages(self) -> Iterable[ReadPage]:

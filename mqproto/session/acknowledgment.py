@@ -32,7 +32,7 @@ def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> N
     recoverable = [entry for entry in entries if entry.recoverable]
     data.recoverable_message_sent_count = (data.recoverable_message_sent_count + len(recoverable)) & 0xFFFF
     data.unsaved += recoverable
-    data.in_flight_bytes += sum(len(entry.packet) for entry in entries)
+    data.in_flight_bytes += sum([len(entry.message.packet) for entry in entries])
     if not data.timers.runs(Timer.SESSION_ACK_WAIT, data.key):
         data.timers.start(Timer.SESSION_ACK_WAIT, data.key, now.uptime_ms + data.ack_wait_duration_ms)
     if data.timed_ms is None:
@@ -222,7 +222,7 @@ def complete(data: SessionData, entries: Iterable[InFlight]) -> None:
     for entry in entries:
         if not entry.done:
             entry.done = True
-            data.in_flight_bytes -= len(entry.packet)
+            data.in_flight_bytes -= len(entry.message.packet)
             data.completed.append(entry)
 
 

@@ -12,7 +12,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
-from mqproto.turn.effects import CloseTransport
+from mqproto.turn.effects import CloseTransport, MessageRow
 from mqproto.wire import Packet, encode_packet
 from mqproto.wire.guid import Guid
 
@@ -74,21 +74,28 @@ class InFlight:
     """An OutgoingMessagePosition that was sent on a session.  3.1.1.3.1.2
 
     origin: the queue that sent it; the session only hands it back.
+    message: the message as the queue has it, with the numbers that it is sent with.
     order: the message's number on the session, which does not wrap.
-    sealed: the packet as it is sent, if that differs from `packet`, which is in clear.
+    sealed: the packet as it is sent, if that differs from `packet`.
     """
 
     origin: Hashable
-    position: int
-    packet: bytes
+    message: MessageRow
     recoverable: bool
-    final_ack: bool = False
-    stored: bool = True
-    expires_s: int | None = None
     resent: bool = False
     order: int = 0
     done: bool = False
     sealed: bytes = b""
+
+    @property
+    def packet(self) -> bytes:
+        """The packet of the message, in clear."""
+        return self.message.packet
+
+    @property
+    def position(self) -> int:
+        """The position of the message in its queue."""
+        return self.message.position
 
 
 @dataclass(slots=True, eq=False)

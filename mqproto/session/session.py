@@ -140,16 +140,13 @@ class Session:
             certified,
             ack_wait_timeout_ms=settings.ack_wait_timeout_ms,
         )
+        self.key = key
+        """The number by which the shell knows the transport."""
         self._buffer = DroppingBuffer()
         self._shapes = Shapes()
         self._order = 0
         self.has_refused = False
         """Whether the session ended because a UserMessage from the neighbour could not be taken."""
-
-    @property
-    def key(self) -> int:
-        """The number by which the shell knows the transport."""
-        return self.data.key
 
     @property
     def remote_address(self) -> str:
@@ -360,7 +357,7 @@ class Session:
             self._order += 1
             entry.order = self._order
         count_sent(self.data, entries, now)
-        self.data.outbox += [entry.sealed or entry.packet for entry in entries]
+        self.data.outbox += [entry.sealed or entry.message.packet for entry in entries]
         self.data.last_message_index = len(self.data.outbox) - 1
 
     def pause(self) -> None:

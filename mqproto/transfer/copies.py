@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final
 
 from mqproto.queues.lanes import QueueWindow
-from mqproto.turn.effects import Waiting
+from mqproto.turn.effects import MessageRow
 from mqproto.wire.glance import identifier_of, is_transactional
 from mqproto.wire.guid import Guid
 
@@ -63,7 +63,7 @@ class Copies:
         """Whether one of these messages may wait here."""
         return not self._places.keys().isdisjoint(names)
 
-    def is_back(self, message: Waiting) -> None:
+    def is_back(self, message: MessageRow) -> None:
         """Note that a message that had been sent, or was only in the store, is in memory now."""
         if is_transactional(message.packet):
             self._hashes.pop(message.position, None)
@@ -109,7 +109,7 @@ class Copies:
         message = self._in_memory(position)
         return message is not None and message.packet == packet
 
-    def _in_memory(self, position: int) -> Waiting | None:
+    def _in_memory(self, position: int) -> MessageRow | None:
         if position < self._window.next_position:
             return None  # It has left, as most have.
         return next((message for message in self._window if message.position == position), None)

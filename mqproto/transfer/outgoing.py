@@ -16,7 +16,7 @@ from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
 from mqproto.session import InFlight
 from mqproto.transfer.copies import AS_IT_IS, Copies, MessageName
-from mqproto.turn.effects import QueueKind, ReadPage, StoredQueue, Waiting
+from mqproto.turn.effects import MessageRow, QueueKind, ReadPage, StoredQueue
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass
@@ -93,9 +93,8 @@ class OutgoingQueue(Lane):
                 limit_bytes -= len(message.packet)
         return entries, over
 
-    def _in_flight(self, message: Waiting) -> InFlight:
-        position, packet, final_ack, stored, expires_s = message
-        return InFlight(self, position, packet, is_recoverable(packet), final_ack, stored, expires_s)
+    def _in_flight(self, message: MessageRow) -> InFlight:
+        return InFlight(self, message, is_recoverable(message.packet))
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """The last second, UTC, at which a message may be sent from here; None if there is no limit.
@@ -107,7 +106,7 @@ class OutgoingQueue(Lane):
         passes = deadline_s is None or (is_transactional(packet) and not self.expires_sent)
         return None if passes else deadline_s
 
-    def is_over(self, message: Waiting | InFlight, now: Moment) -> bool:
+    def is_over(self, message: MessageRow, now: Moment) -> bool:
         """Whether a message's time is over."""
         deadline_s = self.deadline_s(message.position, message.packet)
         return deadline_s is not None and now.utc_s > deadline_s
@@ -123,16 +122,16 @@ class OutgoingQueue(Lane):
         """
         if not self.expires_sent:
             return []
-        over = [one for one in entries if not is_transactional(one.packet) and self.is_over(one, now)]
+        over = [one for one in entries if not is_transactional(one.packet) and self.is_over(one.message, now)]
         for one in over:
-            self.remove(Waiting(one.position, one.packet, one.final_ack, one.stored), writes)
+            self.remove(one.message, writes)
         return over
 
     def may_have_arrived(self, position: int) -> bool:
         """Whether a kept message of our own was sent, and its destination may have it."""
         return False
 
-    def _let_go(self, message: Waiting, writes: PendingWrites) -> Ending:
+    def _let_go(self, message: MessageRow, writes: PendingWrites) -> Ending:
         """End a message whose time is over."""
         in_doubt = self.may_have_arrived(message.position)
         self.remove(message, writes)
@@ -144,7 +143,7 @@ class OutgoingQueue(Lane):
             is_copy=self.is_copy(message.packet),
         )
 
-    def remove(self, message: Waiting, writes: PendingWrites) -> None:
+    def remove(self, message: MessageRow, writes: PendingWrites) -> None:
         """Remove a message that was never sent."""
         self.count -= 1
         self.copies.forget(message.position)
@@ -165,7 +164,7 @@ class OutgoingQueue(Lane):
         """End a stored message if its time is over and it is not in memory. Return its ending, or None."""
         if not self._may_expire_on_disk(position):
             return None
-        message = Waiting(position, packet, final_ack=False, stored=True)
+        message = self.stored_row(position, packet)
         return self._let_go(message, writes) if self.is_over(message, now) else None
 
     def _may_expire_on_disk(self, position: int) -> bool:
@@ -176,11 +175,11 @@ class OutgoingQueue(Lane):
         message = self.window.forget(position)
         if position in self.withheld:
             self.withheld.discard(position)
-            message = Waiting(position, b"", final_ack=False, stored=True)
+            message = self.stored_row(position, b"")
         elif message is None:
             if not self.window.read_through < position <= self.window.last:
                 return False
-            message = Waiting(position, b"", final_ack=False, stored=True)
+            message = self.stored_row(position, b"")
         self.remove(message, writes)
         return True
 
@@ -218,11 +217,11 @@ class OutgoingQueue(Lane):
         for them now.  3.1.5.5
         """
         self.count -= len(entries)
-        writes.later.remove_each(self.queue, (entry.position for entry in entries if entry.stored))
+        writes.later.remove_each(self.queue, (entry.position for entry in entries if entry.message.stored))
 
     def returned(self, entries: Iterable[InFlight]) -> None:
         """Put messages back to be sent next, because the session broke before the neighbour answered."""
-        back = [Waiting(e.position, e.packet, e.final_ack, e.stored, e.expires_s) for e in entries]
+        back = [entry.message for entry in entries]
         self.window.give_back(back)
         for message in back:
             self.copies.is_back(message)

@@ -11,7 +11,7 @@ from mqproto.base.timers import Timer, Timers
 from mqproto.session import InFlight
 from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.numbering import Numbering
-from mqproto.turn.effects import ReadBy, ReadPage, Waiting
+from mqproto.turn.effects import MessageRow, ReadBy, ReadPage, message_key
 
 
 class EverSent:
@@ -165,7 +165,7 @@ class Resends:
         self._settings = settings
         self._numbering = numbering
         self._cursors = numbering.cursors
-        self.ready: deque[Waiting] = deque()
+        self.ready: deque[MessageRow] = deque()
         self.count = 0
         self._is_reading = False
 
@@ -214,9 +214,9 @@ class Resends:
         self.ready.clear()
         self._cursors.end_resend()
 
-    def take(self, limit: int, limit_bytes: int) -> list[Waiting]:
+    def take(self, limit: int, limit_bytes: int) -> list[MessageRow]:
         """Take the next messages: as many as fit both limits, but at least one."""
-        taken: list[Waiting] = []
+        taken: list[MessageRow] = []
         while self.ready and len(taken) < limit and (limit_bytes > 0 or not taken):
             message = self.ready.popleft()
             taken.append(message)
@@ -260,8 +260,9 @@ class Resends:
             return  # What was to be resent has changed since: the page begins at the wrong place.
         through = self._through()
         rows = [row for row in rows if row[0] <= through]
+        first_key = message_key(self._queue, 0)
         for position, packet, final_ack in rows:
             if self._numbering.is_kept(position) and position not in self._withheld:
-                self.ready.append(Waiting(position, packet, final_ack, stored=True))
+                self.ready.append(MessageRow(first_key | position, packet, 0, final_ack))
         # The page may have been cut by its size, so the next begins behind its last row, whether that is kept or not.
         self._cursors.resend_after = rows[-1][0] if rows else max(self._cursors.resend_after, through)

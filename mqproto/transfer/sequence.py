@@ -13,7 +13,7 @@ from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.numbering import USED_UP, Numbering, block_after, block_of
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.resending import EverSent, OrderAckWait, Resends
-from mqproto.turn.effects import Note, OutgoingRow, QueueKind, ReadBy, ReadPage, StoredQueue, Waiting
+from mqproto.turn.effects import MessageRow, Note, OutgoingRow, QueueKind, ReadBy, ReadPage, StoredQueue
 from mqproto.turn.endings import Ending
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId
@@ -121,7 +121,8 @@ class OutgoingSequence(OutgoingQueue):
     def again(self, entry: InFlight) -> InFlight:
         if entry.position in self.withheld:
             self._ever_sent.leave([entry])
-        return replace(super().again(entry), packet=self.numbering.numbered(entry.position, entry.packet))
+        packet = self.numbering.numbered(entry.position, entry.packet)
+        return replace(super().again(entry), message=entry.message._replace(packet=packet))
 
     def awaits(self, position: int) -> bool:
         return self.numbering.is_kept(position)
@@ -152,12 +153,11 @@ class OutgoingSequence(OutgoingQueue):
             entry.resent = True
         return entries, endings
 
-    def _in_flight(self, message: Waiting) -> InFlight:
-        position, packet, final_ack, _, expires_s = message
-        numbering = self.numbering
+    def _in_flight(self, message: MessageRow) -> InFlight:
+        numbering, position = self.numbering, message.position
         if numbering.holes or position <= numbering.renumbered_through or numbering.behind is not None:
-            packet = numbering.numbered(position, packet)
-        return InFlight(self, position, packet, True, final_ack, True, expires_s)
+            message = message._replace(packet=numbering.numbered(position, message.packet))
+        return InFlight(self, message, recoverable=True)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """As in OutgoingQueue, for a message that was never sent. Otherwise the destination decides, unless the setting
@@ -174,7 +174,7 @@ class OutgoingSequence(OutgoingQueue):
     def passed_over(self, entry: InFlight) -> None:
         self._ever_sent.passed_over(entry.position)
 
-    def _let_go(self, message: Waiting, writes: PendingWrites) -> Ending:
+    def _let_go(self, message: MessageRow, writes: PendingWrites) -> Ending:
         packet = self.numbering.with_its_place(message.position, message.packet)
         return super()._let_go(message._replace(packet=packet), writes)
 
@@ -184,7 +184,7 @@ class OutgoingSequence(OutgoingQueue):
             return position <= self._last and self.numbering.is_kept(position)
         return super()._may_expire_on_disk(position)
 
-    def remove(self, message: Waiting, writes: PendingWrites) -> None:
+    def remove(self, message: MessageRow, writes: PendingWrites) -> None:
         self.withdraw(message.position - self.cursors.base, writes, decided=True)
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
@@ -202,9 +202,7 @@ class OutgoingSequence(OutgoingQueue):
 
     def returned(self, entries: Iterable[InFlight]) -> None:
         self.window.give_back(
-            Waiting(entry.position, entry.packet, entry.final_ack, stored=True, expires_s=entry.expires_s)
-            for entry in entries
-            if not entry.resent and self.numbering.is_kept(entry.position)
+            entry.message for entry in entries if not entry.resent and self.numbering.is_kept(entry.position)
         )
 
     # Acknowledgments

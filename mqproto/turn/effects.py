@@ -15,6 +15,8 @@ from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.wire.guid import Guid
 
 POSITION_BITS: Final = 40
+LAST_POSITION: Final = (1 << POSITION_BITS) - 1
+"""The greatest position in a queue, and the bits of a key that have the position."""
 
 
 def message_key(queue: int, position: int) -> int:
@@ -63,15 +65,28 @@ class QueueRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A message to keep: the packet as it will be sent or handed out, without a SessionHeader."""
+    """A message of a queue: the packet as it will be sent or handed out, without a SessionHeader.
+
+    It is made once, when the message joins. The store has it, and so has the queue while its turn comes soon.
+
+    message_id: the MessageID, by which the store finds it; 0 if it was read back for its turn.
+    final_ack: whether the message is kept for a FinalAck after its OrderAck.
+    expires_s: the second, UTC, after which to check whether its time is over; None if it never expires, so its packet
+        need not be read.
+    stored: whether the store has it; an express message is stored only if memory ran short.
+    """
 
     key: int
     packet: bytes
     message_id: int
     final_ack: bool
-    """Whether the message is kept for a FinalAck after its OrderAck."""
     expires_s: int | None = None
-    """The second, UTC, after which to check whether its time is over."""
+    stored: bool = True
+
+    @property
+    def position(self) -> int:
+        """Its position in its queue."""
+        return self.key & LAST_POSITION
 
 
 class HurtPacket(bytes):
@@ -387,18 +402,6 @@ class ReadSequences(NamedTuple):
     source: Guid
     first: int
     last: int
-
-
-class Waiting(NamedTuple):
-    """A message of a queue that is in memory because its turn comes soon."""
-
-    position: int
-    packet: bytes
-    final_ack: bool
-    stored: bool
-    """Whether the store has the message, too; an express message is stored only if memory ran short."""
-    expires_s: int | None = None
-    """Its `MessageRow.expires_s`; None means that the message never expires, so its packet need not be read."""
 
 
 class OpenTransport(NamedTuple):

@@ -20,6 +20,7 @@ from mqproto.session import InFlight
 from mqproto.simulator.replay.receiver import Receiver
 from mqproto.simulator.replay.rewrite import Rewriter
 from mqproto.transfer.incoming import IncomingSequence
+from mqproto.turn.effects import MessageRow
 from mqproto.wire import Guid, UserMessage, encode_packet
 from mqproto.wire.glance import is_recoverable
 
@@ -113,7 +114,7 @@ class Performance:
         self._position += 1
         if self._acknowledgments:
             packet = self._acknowledgments.popleft()
-            return InFlight(OWN, self._position, packet, recoverable=is_recoverable(packet))
+            return InFlight(OWN, MessageRow(self._position, packet, 0, False), is_recoverable(packet))
         number = self.pending.popleft()
         step = self.script.messages[number].step
         if self._waits and self.receiver.received_count < step.heard_messages:
@@ -124,7 +125,8 @@ class Performance:
         message = self.rewriter.rewritten(number, peer, now.utc_s)
         self.live.sent(number)
         self.progress_s = now_s
-        return InFlight(number, self._position, encode_packet(message), message.user.recoverable)
+        row = MessageRow(self._position, encode_packet(message), 0, final_ack=False)
+        return InFlight(number, row, message.user.recoverable)
 
     def give_back(self, entries: Iterable[InFlight]) -> None:
         """Take back, in order, the packets that were not acknowledged when a connection broke: they are next again."""

@@ -59,7 +59,7 @@ def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, i
             expires_s,
             crc(packet, crc(pack(key, message_id, final_ack, NEVER if expires_s is None else expires_s))),
         )
-        for key, packet, message_id, final_ack, expires_s in rows
+        for key, packet, message_id, final_ack, expires_s, _ in rows
     ]
 
 
@@ -72,9 +72,8 @@ def whole_message(
         DamageError: the message differs from the one that was written.
     """
     try:
-        row = MessageRow(key, packet, message_id, bool(final_ack), expires_s)
-        if message_checksum(*row) == checksum:
-            return row
+        if message_checksum(key, packet, message_id, bool(final_ack), expires_s) == checksum:
+            return MessageRow(key, packet, message_id, bool(final_ack), expires_s)
     except (TypeError, error):
         pass
     raise DamageError(

@@ -17,8 +17,9 @@ from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.simulator.storage.base import StoreTables
 from mqproto.simulator.storage.checksums import whole_rows
 from mqproto.simulator.storage.recent import RecentRows, Size, in_order, joined
-from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
+from mqproto.simulator.storage.tables import keys_of
 from mqproto.turn.effects import (
+    LAST_POSITION,
     POSITION_BITS,
     HurtPacket,
     IdentifierRow,

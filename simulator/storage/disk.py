@@ -14,8 +14,8 @@ from itertools import islice, pairwise
 
 from mqproto.simulator.base.storeerrors import ADVICE, StoreError
 from mqproto.simulator.storage.contents import fitting
-from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import (
+    LAST_POSITION,
     POSITION_BITS,
     HurtPacket,
     IdentifierRow,

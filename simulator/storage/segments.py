@@ -28,8 +28,7 @@ from mqproto.simulator.base.storeerrors import ADVICE, DiskFullError, StoreError
 from mqproto.simulator.storage.checksums import hurt_packet
 from mqproto.simulator.storage.files import Files, WritableFile, made
 from mqproto.simulator.storage.records import decoded, encoded
-from mqproto.simulator.storage.tables import LAST_POSITION
-from mqproto.turn.effects import POSITION_BITS, MessageRow, Writes
+from mqproto.turn.effects import LAST_POSITION, POSITION_BITS, MessageRow, Writes
 from mqproto.wire.guid import Guid, guid_text
 
 MAGIC: Final = b"mqprolog"

@@ -32,12 +32,12 @@ from mqproto.simulator.storage.log import LIMITS, Log, LogLimits
 from mqproto.simulator.storage.recovery import recover, witness_of
 from mqproto.simulator.storage.reserve import SHARES, Reserve
 from mqproto.simulator.storage.segments import HEADER, Record
-from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.simulator.storage.witnesses.identity import Identity
 from mqproto.simulator.storage.witnesses.life import LifeNote
 from mqproto.simulator.storage.witnesses.witness import WitnessFullError
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
+    LAST_POSITION,
     HurtPacket,
     IncomingRow,
     NewLife,

@@ -25,6 +25,7 @@ from mqproto.simulator.storage.checksums import (
 )
 from mqproto.simulator.storage.recent import Size, runs
 from mqproto.turn.effects import (
+    LAST_POSITION,
     POSITION_BITS,
     HurtPacket,
     IncomingRow,
@@ -38,8 +39,6 @@ from mqproto.turn.effects import (
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
 LAYOUT: Final = 6
 """The file's user_version. A change of SCHEMA raises it."""
-
-LAST_POSITION: Final = 2**POSITION_BITS - 1
 
 
 def _guid(column: str) -> str:
@@ -258,7 +257,7 @@ class MessageTable:
                 row, before = message_as_read(*columns)._replace(expires_s=None), columns[-1]
                 if isinstance(row.packet, HurtPacket):
                     continue  # Its reader will see to it.
-                after = message_checksum(*row)
+                after = message_checksum(*row[:5])
                 self._db.execute(
                     "UPDATE message SET expires_s = NULL, checksum = ? WHERE key = ?", (after, key)
                 )

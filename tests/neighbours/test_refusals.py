@@ -171,7 +171,7 @@ def entries(*message_ids: int) -> list[InFlight]:
     """Messages in one queue."""
     queue = OutgoingQueue(1, "queue", SETTINGS)
     packets = [encode_packet(a_user_message(message_id=number)) for number in message_ids]
-    return [InFlight(queue, place, packet, True) for place, packet in enumerate(packets)]
+    return [InFlight(queue, queue.stored_row(place, packet), True) for place, packet in enumerate(packets)]
 
 
 def is_found(trial: Trial, bad: InFlight, *, behind: InFlight, by_us: bool = False) -> bool:
@@ -191,7 +191,7 @@ def test_a_copy_of_what_a_neighbour_has_taken_before_proves_nothing_as_it_needs_
 def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_twice_as_many() -> None:
     """As a message in no sequence, where all else is of one."""
     trial, [bad, other] = Trial(), entries(1, 2)
-    other.packet = encode_packet(a_transactional_message())
+    other.message = other.message._replace(packet=encode_packet(a_transactional_message()))
     for _ in range(CLOSINGS + REFUSALS):
         trial.ended(0, [bad])
     for count in (8, 16, 32):

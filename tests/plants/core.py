@@ -28,7 +28,7 @@ from mqproto.transfer.numbering import Numbering
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.resending import Resends
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.turn.effects import QueueKind, Waiting
+from mqproto.turn.effects import MessageRow, QueueKind
 from mqproto.turn.numbers import GivenNumbers
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, SessionHeader, decode_message, without_session_header
@@ -421,7 +421,7 @@ def expire_what_was_sent(sound: Any) -> Any:
 def give_back_in_front_of_all(sound: Any) -> Any:
     """What comes back later stands before what came back earlier, though it is behind that in the queue."""
 
-    def give_back(self: QueueWindow, messages: Iterable[Waiting]) -> None:
+    def give_back(self: QueueWindow, messages: Iterable[MessageRow]) -> None:
         back = list(messages)
         self._bytes += sum(len(message.packet) for message in back)
         self._ready.extendleft(reversed(back))

@@ -10,7 +10,7 @@ from mqproto.base.durations import Durations
 from mqproto.queues.delays import AGE_BOUNDS_S, GRAIN, SPARE, WAIT_BOUNDS_S, Marks, count_ages
 from mqproto.queues.lanes import Handed, Lane
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
-from mqproto.turn.effects import QueueKind, Waiting
+from mqproto.turn.effects import QueueKind
 from tests.examples import SENT_S
 from tests.pair import queue
 from tests.windows import NOW, Hosted, a_packet
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 
 def handed(*positions: int) -> list[Handed]:
-    return [Handed(LANE, Waiting(position, b"", final_ack=False, stored=False)) for position in positions]
+    return [Handed(LANE, LANE.stored_row(position, b"")) for position in positions]
 
 
 def waited(hosted: Hosted) -> tuple[int, float]:

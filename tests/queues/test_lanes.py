@@ -16,7 +16,6 @@ from mqproto.turn.effects import (
     QueueRow,
     ReadBy,
     ReadPage,
-    Waiting,
     Writes,
     message_key,
 )
@@ -26,7 +25,7 @@ OTHER = QUEUE + 1
 SETTINGS = Settings(resident_messages=4, resident_bytes=100)
 
 
-def append(window: QueueWindow, message: Waiting) -> None:
+def append(window: QueueWindow, message: MessageRow) -> None:
     """One message joins at the end."""
     window.append([message], window.fitting([message.packet]))
 
@@ -41,7 +40,7 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         self.window = QueueWindow(QUEUE, SETTINGS)
         self.waiting: list[int] = []
         """Positions that have not left, in order: the model."""
-        self.out: list[Waiting] = []
+        self.out: list[MessageRow] = []
         self.last = 0
         self.page: tuple[ReadPage, list[tuple[int, bytes, bool]]] | None = None
 
@@ -53,18 +52,11 @@ class AWindowAgainstAList(RuleBasedStateMachine):
     @rule(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=6), express=st.booleans())
     def join(self, sizes: list[int], express: bool) -> None:
         messages = [
-            Waiting(position, bytes([position % 256]) * size, False, not express)
+            MessageRow(message_key(QUEUE, position), bytes([position % 256]) * size, position, False)
             for position, size in enumerate(sizes, self.last + 1)
         ]
         fitting = self.window.fitting([message.packet for message in messages])
-        self.store.commit(
-            Writes(
-                messages=[
-                    MessageRow(message_key(QUEUE, message.position), message.packet, message.position, False)
-                    for message in messages[fitting if express else 0 :]
-                ]
-            )
-        )
+        self.store.commit(Writes(messages=messages[fitting if express else 0 :]))
         self.window.append(messages, fitting)
         self.last = messages[-1].position
         self.waiting += [message.position for message in messages]
@@ -164,12 +156,12 @@ TestAWindowAgainstAList = AWindowAgainstAList.TestCase
 def test_memory_is_bounded_by_count_and_by_bytes() -> None:
     window = QueueWindow(QUEUE, SETTINGS)
     for position in range(1, 10):
-        append(window, Waiting(position, b"x", False, stored=True))
+        append(window, MessageRow(position, b"x", 0, False))
     assert len(window) == 4
     assert not window.fits
     heavy = QueueWindow(QUEUE, SETTINGS)
     for position in range(1, 10):
-        append(heavy, Waiting(position, bytes(60), False, stored=True))
+        append(heavy, MessageRow(position, bytes(60), 0, False))
     assert len(heavy) == 2, "the second still begins below the limit"
 
 
@@ -180,11 +172,11 @@ def test_memory_is_bounded_by_count_and_by_bytes() -> None:
 def test_what_a_window_is_said_to_take_stays_in_memory(sizes: list[int], coming: list[int]) -> None:
     window = QueueWindow(QUEUE, SETTINGS)
     for position, size in enumerate(sizes, 1):
-        append(window, Waiting(position, bytes(size), False, stored=False))
+        append(window, MessageRow(position, bytes(size), 0, False, stored=False))
     before = len(window)
     takes_one, takes_all = window.takes(1, coming[0]), window.takes(len(coming), sum(coming))
     for position, size in enumerate(coming, len(sizes) + 1):
-        append(window, Waiting(position, bytes(size), False, stored=False))
+        append(window, MessageRow(position, bytes(size), 0, False, stored=False))
     assert takes_one == (len(window) > before)
     assert not takes_all or window.complete
 
@@ -201,8 +193,8 @@ def test_of_messages_that_join_together_those_stay_in_memory_that_would_one_by_o
     together, singly = (QueueWindow(QUEUE, SETTINGS, last=last, on_disk=last) for _ in range(2))
     for window in (together, singly):
         for position, size in enumerate(sizes, 2):
-            append(window, Waiting(position, bytes(size), False, stored=True))
-    messages = [Waiting(position, bytes(size), False, True) for position, size in enumerate(coming, 6)]
+            append(window, MessageRow(position, bytes(size), 0, False))
+    messages = [MessageRow(position, bytes(size), 0, False) for position, size in enumerate(coming, 6)]
     fits = []
     for message in messages:
         fits.append(singly.fits)
@@ -228,7 +220,7 @@ def test_a_page_asks_for_half_of_the_window_and_only_when_half_of_it_is_free() -
 def test_an_empty_page_tells_only_of_what_was_there_when_it_was_asked_for() -> None:
     window = QueueWindow(QUEUE, SETTINGS, last=2)
     assert window.wanted() is not None
-    append(window, Waiting(3, b"x", False, stored=True))
+    append(window, MessageRow(3, b"x", 0, False))
     window.loaded([], no_deadline)
     assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, ReadBy.WINDOW)
 
@@ -325,7 +317,7 @@ def test_a_message_is_stored_with_all_that_the_lane_is_told_of_it() -> None:
     filed.lane.join(joining(b"x", 77, True, final_ack=True, expires_s=9), filed.writes)
     filed.commit()
     assert list(filed.store.messages.values()) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
-    assert list(filed.lane.window) == [Waiting(1, b"x", True, True, 9)]
+    assert list(filed.lane.window) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
 
 
 @given(before=st.integers(0, 6), expires_s=st.none() | st.integers(0, 9))
@@ -363,8 +355,8 @@ def test_a_message_may_join_a_lane_from_another_in_the_transaction_that_stores_i
 def test_a_message_in_memory_is_forgotten_once_and_one_that_is_not_there_never() -> None:
     window = QueueWindow(QUEUE, SETTINGS)
     for position in (1, 2, 3):
-        append(window, Waiting(position, bytes([position]), False, stored=True))
-    assert window.forget(2) == Waiting(2, b"\2", False, True)
+        append(window, MessageRow(position, bytes([position]), 0, False))
+    assert window.forget(2) == MessageRow(2, b"\2", 0, False)
     assert window.forget(2) is None
     assert window.forget(9) is None
     assert [message.position for message in window] == [1, 3]

@@ -10,6 +10,7 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.session import InFlight, Session
 from mqproto.testing import Turn, conversations, nearly_valid_conversations
+from mqproto.turn.effects import MessageRow
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
@@ -60,9 +61,8 @@ def play(turns: list[Turn], initiator: Session, acceptor: Session) -> int:
         except ValueError:
             packet = None
         if isinstance(packet, UserMessage) and sender.is_open:
-            sender.send([InFlight("queue", 1, turn.data, packet.user.recoverable)], NOW)
-        if receiver.closed is None:
-            arrived += len(receiver.receive(turn.data, NOW))
+            sender.send([InFlight("queue", MessageRow(1, turn.data, 0, False), packet.user.recoverable)], NOW)
+        arrived += len(receiver.receive(turn.data, NOW)) if receiver.closed is None else 0
     return arrived
 
 

@@ -214,7 +214,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         assert [body_of(message.packet) for message in over] == list(filter(self.is_over, bodies))
         assert [body_of(entry.packet) for entry in entries] == [b for b in bodies if not self.is_over(b)]
         for entry in entries:
-            assert entry.stored is self.messages[body_of(entry.packet)][1]
+            assert entry.message.stored is self.messages[body_of(entry.packet)][1]
         self.out += entries
 
     @precondition(lambda self: self.out)

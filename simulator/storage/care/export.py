@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.simulator.storage.care.salvage import Salvage
-from mqproto.simulator.storage.tables import LAST_POSITION
-from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind
+from mqproto.turn.effects import LAST_POSITION, POSITION_BITS, OutgoingRow, QueueKind
 from mqproto.wire import UserMessage, decode_message
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 

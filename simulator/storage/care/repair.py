@@ -17,9 +17,9 @@ from mqproto.simulator.storage.checksums import whole_rows
 from mqproto.simulator.storage.files import Files
 from mqproto.simulator.storage.recent import RecentRows
 from mqproto.simulator.storage.recovery import take_again
-from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
+from mqproto.simulator.storage.tables import keys_of
 from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness
-from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind, Writes, message_key
+from mqproto.turn.effects import LAST_POSITION, POSITION_BITS, OutgoingRow, QueueKind, Writes, message_key
 
 BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"

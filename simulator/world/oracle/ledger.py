@@ -14,13 +14,12 @@ from itertools import count
 from typing import Final, TypeAlias
 
 from mqproto.simulator.storage import Store
-from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
 from mqproto.simulator.world.network.links import End
 from mqproto.simulator.world.oracle.watched import WatchedNode
 from mqproto.simulator.world.scenarios.scenario import Burst
 from mqproto.simulator.world.scenarios.traffic import KINDS, VISITING, Kind, Message, Promise, Stream
-from mqproto.turn.effects import POSITION_BITS, Note, QueueKind, ReadBy, ReadPage
+from mqproto.turn.effects import LAST_POSITION, POSITION_BITS, Note, QueueKind, ReadBy, ReadPage
 from mqproto.wire import MessageClass, decode_message
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})

@@ -16,6 +16,7 @@ from mqproto.captures.script import choose, read_script, survey
 from mqproto.session import InFlight
 from mqproto.simulator.replay.performance import GATE_S, OWN, Pace, Performance
 from mqproto.simulator.replay.rewrite import Rewriter
+from mqproto.turn.effects import MessageRow
 from mqproto.wire import UserMessage, decode_packet, encode_packet
 from tests.conversations import (
     DESTINATION,
@@ -93,7 +94,7 @@ def test_what_is_answered_is_no_longer_missing(tmp_path: Path) -> None:
 def test_what_a_broken_connection_took_along_is_next_again_in_its_order(tmp_path: Path) -> None:
     performance = a_performance(tmp_path, answered([1, 2, 3]))
     entries = taken(performance, 0)
-    own = InFlight(OWN, 0, b"an acknowledgment", recoverable=False)
+    own = InFlight(OWN, MessageRow(0, b"an acknowledgment", 0, False), recoverable=False)
     performance.receiver.outgoing.append(encode_packet(an_order_ack(1)))
     performance.give_back([entries[1], entries[2]])
     assert list(performance.pending) == [1, 2]

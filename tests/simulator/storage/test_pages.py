@@ -12,8 +12,7 @@ from hypothesis import Phase, given, settings, strategies as st
 from mqproto.simulator.storage import LogLimits, Store, contents
 from mqproto.simulator.storage.contents import Contents, Row, fitting
 from mqproto.simulator.storage.disk import Disk
-from mqproto.simulator.storage.tables import LAST_POSITION
-from mqproto.turn.effects import MessageRow, ReadBy, ReadExpired, ReadPage, Writes, message_key
+from mqproto.turn.effects import LAST_POSITION, MessageRow, ReadBy, ReadExpired, ReadPage, Writes, message_key
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import HELD, LOCAL, NODE, QUEUES, TINY, URGENT, one
 

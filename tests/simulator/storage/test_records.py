@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from mqproto.simulator.storage.records import Decoded, decoded, encoded
-from mqproto.simulator.storage.tables import LAST_POSITION
-from mqproto.turn.effects import IdentifierRow, MessageRow, Writes, message_key
+from mqproto.turn.effects import LAST_POSITION, IdentifierRow, MessageRow, Writes, message_key
 from tests.simulator.storage.batches import LOCAL, batches, guids
 
 uint32 = st.integers(0, 2**32 - 1)
@@ -21,6 +20,7 @@ rows = st.builds(
     uint32,
     st.booleans(),
     st.none() | st.integers(0, 2**40),
+    st.just(True),
 )
 
 

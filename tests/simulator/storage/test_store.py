@@ -25,9 +25,10 @@ from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.storage.files import SystemFile
 from mqproto.simulator.storage.log import REMOVALS
 from mqproto.simulator.storage.recent import joined
-from mqproto.simulator.storage.tables import LAST_POSITION, LAYOUT, see_that_all_messages_are_there
+from mqproto.simulator.storage.tables import LAYOUT, see_that_all_messages_are_there
 from mqproto.simulator.storage.witnesses.life import life_path
 from mqproto.turn.effects import (
+    LAST_POSITION,
     FinalAckKept,
     IdentifierRow,
     IncomingRow,
