@@ -193,8 +193,8 @@ class Whereabouts:
     def _local_spot(self, queue: LocalQueue, lane: Lane, position: int) -> Spot | None:
         if _waits(lane, position):
             return Spot.IN_QUEUE
-        given = (one for one in queue.consumers.handed if one.lane is lane)
-        return Spot.UNSETTLED if any(one.message.position == position for one in given) else None
+        key = lane.key(position)
+        return Spot.UNSETTLED if any(one.key == key for one in queue.consumers.handed) else None
 
     def unstored(self) -> Iterator[Found]:
         """Yield the express messages that are only in memory."""
@@ -203,7 +203,7 @@ class Whereabouts:
                 for message in lane.window:
                     if not message.stored:
                         yield Found(Spot.IN_QUEUE, queue.name, message.key, message.packet)
-            for _, message in queue.consumers.handed:
+            for message in queue.consumers.handed:
                 if not message.stored:
                     yield Found(Spot.UNSETTLED, queue.name, message.key, message.packet)
         for outgoing in self._outbound:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from mqproto.base.errors import UsageError
-from mqproto.queues.lanes import Handed, Lane
+from mqproto.queues.lanes import Lane
 from mqproto.turn.effects import UNKNOWN_COUNT, MessageRow, Received
 from mqproto.turn.waypoints import Waypoints
 
@@ -23,21 +23,25 @@ class Consumer:
 
 
 class Consumers:
-    """The waiting consumers of one queue, in order of arrival, and the messages that each was given."""
+    """The waiting consumers of one queue, in order of arrival, and the messages that each was given.
 
-    def __init__(self, queue_name: str, waypoints: Waypoints) -> None:
+    lanes: the queue's lanes, by their numbers in the store.
+    """
+
+    def __init__(self, queue_name: str, waypoints: Waypoints, lanes: Mapping[int, Lane]) -> None:
         self.waiting: deque[Consumer] = deque()
-        self.unsettled: dict[int, list[Handed]] = {}
+        self.unsettled: dict[int, list[MessageRow]] = {}
         self.given_back: dict[int, int] = {}
         """How often a message in the queue was handed out and given back, by its key."""
         self._queue_name = queue_name
         self._waypoints = waypoints
+        self._lanes = lanes
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.unsettled)
 
     @property
-    def handed(self) -> Iterator[Handed]:
+    def handed(self) -> Iterator[MessageRow]:
         """The messages that no consumer has settled."""
         return chain.from_iterable(self.unsettled.values())
 
@@ -61,21 +65,20 @@ class Consumers:
         if is_asking or consumer in self.unsettled:
             raise UsageError(f"consumer {consumer} must settle queue {self._queue_name} before it asks again")
 
-    def give(self, consumer: int, handed: Sequence[Handed]) -> list[Received]:
+    def give(self, consumer: int, handed: Sequence[MessageRow]) -> list[Received]:
         """Give messages to a consumer. Return them in the form for applications."""
         received = [self.received(one) for one in handed]
         self._waypoints.delivered(received, self._queue_name, consumer)
         return received
 
-    def received(self, handed: Handed) -> Received:
+    def received(self, message: MessageRow) -> Received:
         """Return a message in the form for applications."""
-        lane, message = handed
         count = self.given_back.get(message.key, 0) + 1
-        if message.position <= lane.loaded_through:
+        if message.position <= self._lanes[message.queue].loaded_through:
             count = UNKNOWN_COUNT
         return Received(message.key, message.packet, count)
 
-    def settled(self, consumer: int) -> list[Handed]:
+    def settled(self, consumer: int) -> list[MessageRow]:
         """Return the messages that a consumer was given, and take them from it.
 
         Raises:
@@ -94,14 +97,14 @@ class Consumers:
         Raises:
             UsageError: nothing was handed out to this consumer.
         """
-        by_lane: dict[Lane, list[MessageRow]] = {}
+        by_queue: dict[int, list[MessageRow]] = {}
         handed = self.settled(consumer)
-        self._waypoints.rolled_back((one.message.packet for one in handed), self._queue_name, consumer)
+        self._waypoints.rolled_back((one.packet for one in handed), self._queue_name, consumer)
         for one in handed:
-            by_lane.setdefault(one.lane, []).append(one.message)
+            by_queue.setdefault(one.queue, []).append(one)
             self.given_back[one.key] = self.given_back.get(one.key, 0) + 1
-        for lane, messages in by_lane.items():
-            lane.window.give_back(messages)
+        for queue, messages in by_queue.items():
+            self._lanes[queue].window.give_back(messages)
 
     def abandon(self, consumer: int) -> None:
         """Forget an application that is gone, and roll back its unsettled messages."""
@@ -109,11 +112,11 @@ class Consumers:
         if consumer in self.unsettled:
             self.roll_back(consumer)
 
-    def take_back(self, lane: Lane, position: int) -> MessageRow | None:
+    def take_back(self, key: int) -> MessageRow | None:
         """Take a message back from its consumer; None if no consumer has it."""
         for handed in self.unsettled.values():
             for one in handed:
-                if one.lane is lane and one.message.position == position:
+                if one.key == key:
                     handed.remove(one)
-                    return one.message
+                    return one
         return None

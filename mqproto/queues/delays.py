@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from mqproto.base.durations import Durations
 from mqproto.base.moment import Moment
-from mqproto.queues.lanes import LANE, Handed, Lane
+from mqproto.queues.lanes import POSITION, QUEUE, Lane
+from mqproto.turn.effects import MessageRow
 from mqproto.wire.glance import sent_times_s
 
 WAIT_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
@@ -25,8 +25,7 @@ AGE_BOUNDS_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0,
 GRAIN: Final = 16
 """Marks are merged if a wait then appears longer by at most this fraction (1/N)."""
 SPARE: Final = 256
-"""How many marks are added before merging is tried again."""
-POSITION: Final = attrgetter("message.position")
+"""How many marks are added until merging is tried again."""
 
 
 class Marks:
@@ -68,11 +67,11 @@ class Marks:
         self._through, self._first_ms, self._last_ms = joined._through, joined._first_ms, joined._last_ms
         self._limit = len(self) + SPARE
 
-    def count(self, handed: Sequence[Handed], now_ms: int, waits: Durations) -> None:
+    def count(self, handed: Sequence[MessageRow], now_ms: int, waits: Durations) -> None:
         """Count the waits, until now, of messages that came in this process; they are in order of position."""
         start = 0
         while start < len(handed):
-            mark = bisect_left(self._through, handed[start].message.position)
+            mark = bisect_left(self._through, handed[start].position)
             if mark == len(self):  # They came in this turn.
                 waits.add(0, len(handed) - start)
                 return
@@ -98,18 +97,21 @@ class Delays:
             self._marks[lane] = marks = Marks()
         marks.came(lane.last_position, now.uptime_ms)
 
-    def received(self, handed: Sequence[Handed], now: Moment) -> None:
-        """Count messages that applications have received; they are grouped by lane, in order of position."""
-        if handed and handed[0].lane is handed[-1].lane:
-            self._received(handed[0].lane, handed, now)
-            return
-        for lane, run in groupby(handed, LANE):
-            self._received(lane, [*run], now)
+    def received(self, handed: Sequence[MessageRow], lanes: Mapping[int, Lane], now: Moment) -> None:
+        """Count messages that applications have received; they are grouped by lane, in order of position.
 
-    def _received(self, lane: Lane, handed: Sequence[Handed], now: Moment) -> None:
-        if handed[0].message.position <= lane.loaded_through:
+        lanes: the lanes, by their numbers in the store.
+        """
+        if handed and handed[0].queue == handed[-1].queue:
+            self._received(lanes[handed[0].queue], handed, now)
+            return
+        for queue, run in groupby(handed, QUEUE):
+            self._received(lanes[queue], [*run], now)
+
+    def _received(self, lane: Lane, handed: Sequence[MessageRow], now: Moment) -> None:
+        if handed[0].position <= lane.loaded_through:
             restored = bisect_right(handed, lane.loaded_through, key=POSITION)
-            count_ages([one.message.packet for one in handed[:restored]], now, self.waits)
+            count_ages([one.packet for one in handed[:restored]], now, self.waits)
             handed = handed[restored:]
         self._marks.get(lane, NO_MARKS).count(handed, now.uptime_ms, self.waits)
 

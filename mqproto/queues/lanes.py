@@ -13,7 +13,7 @@ from functools import partial
 from heapq import merge
 from itertools import accumulate, chain, count, repeat
 from operator import attrgetter, itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.queues.joining import Joining
@@ -29,10 +29,9 @@ from mqproto.turn.effects import (
 from mqproto.turn.pending import PendingWrites
 
 POSITION: Final = attrgetter("position")
+QUEUE: Final = attrgetter("queue")
 PACKET: Final = itemgetter(1)
-"""The place of the packet in a `MessageRow`."""
-LANE: Final = itemgetter(0)
-"""The place of the lane in a `Handed`."""
+"""The packet of a `MessageRow`."""
 NEW_ROW: Final = partial(tuple.__new__, MessageRow)
 """The same as `MessageRow._make`, without a Python call for each."""
 
@@ -301,15 +300,3 @@ class Lane:
         writes.urgent().moves.append((key, self.key(self._last), expires_s))
         row = self.stored_row(self._last, packet, final_ack=messages.final_ack, expires_s=expires_s)
         self.window.append([row], self.window.fitting([packet]))
-
-
-class Handed(NamedTuple):
-    """A message with the lane that it came from."""
-
-    lane: Lane
-    message: MessageRow
-
-    @property
-    def key(self) -> int:
-        """The store's key of the message."""
-        return self.lane.key(self.message.position)

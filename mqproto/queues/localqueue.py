@@ -14,7 +14,7 @@ from mqproto.messages.kept import is_letter
 from mqproto.queues.consumers import Consumer, Consumers
 from mqproto.queues.delays import Delays
 from mqproto.queues.joining import Joining
-from mqproto.queues.lanes import LANE, Handed, Lane
+from mqproto.queues.lanes import QUEUE, Lane
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.queues.purging import Purging
 from mqproto.turn.desk import Desk
@@ -105,6 +105,9 @@ class LocalQueue:
         self._desk = desk
         self._next_queue = next_queue
         self._lanes: dict[int, Lane] = {}
+        """By priority, the highest first."""
+        self._by_queue: dict[int, Lane] = {}
+        """By their numbers in the store."""
         self._begin(declaration)
         for known in stored:
             self._open(
@@ -134,8 +137,8 @@ class LocalQueue:
         self.is_system = is_system(declaration.name)
         """Whether it is a dead-letter queue or a journal, whose messages have already ended."""
         self.delays = Delays()
-        """The times that messages spent here until they were received."""
-        self.consumers = Consumers(declaration.name, self._desk.waypoints)
+        """The times that messages were here until they were received."""
+        self.consumers = Consumers(declaration.name, self._desk.waypoints, self._by_queue)
         self.purging = Purging()
         self._fresh: list[bytes] = []
         """The packets that came since the last `take_fresh`, except dead letters, which had already ended."""
@@ -174,7 +177,7 @@ class LocalQueue:
 
         It is the first message of its priority; messages that consumers have are older.
         """
-        first = [handed[0].message for handed in self.consumers.unsettled.values() if handed]
+        first = [handed[0] for handed in self.consumers.unsettled.values() if handed]
         first += [next(iter(lane.window)) for lane in self._lanes.values() if lane.window]
         return min((sent_time_s(message.packet) for message in first), default=None)
 
@@ -198,7 +201,7 @@ class LocalQueue:
         return self._lanes.get(priority)
 
     def _open(self, lane: Lane) -> None:
-        self._lanes[lane.priority] = lane
+        self._lanes[lane.priority] = self._by_queue[lane.queue] = lane
         self._lanes = dict(sorted(self._lanes.items(), reverse=True))
 
     def has_room(self, size_bytes: int) -> bool:
@@ -230,28 +233,28 @@ class LocalQueue:
         self._desk.waypoints.queued(messages.packets, self.name)
         self.lane(0).join_from(key, messages, self._desk.writes)
 
-    def _left(self, handed: Sequence[Handed]) -> None:
+    def _left(self, handed: Sequence[MessageRow]) -> None:
         """Handle messages that have left the queue."""
         self.count -= len(handed)
-        self.size_bytes -= sum(len(message.packet) for _, message in handed)
+        self.size_bytes -= sum(len(message.packet) for message in handed)
         if given_back := self.consumers.given_back:
             for one in handed:
                 given_back.pop(one.key, None)
-        for lane, run in groupby(handed, LANE):
-            if stored := [message.position for _, message in run if message.stored]:
-                self._desk.writes.urgent().remove_each(lane.queue, stored)
+        for queue, run in groupby(handed, QUEUE):
+            if stored := [message.position for message in run if message.stored]:
+                self._desk.writes.urgent().remove_each(queue, stored)
 
-    def _end(self, handed: Sequence[Handed], message_class: MessageClass) -> None:
+    def _end(self, handed: Sequence[MessageRow], message_class: MessageClass) -> None:
         """Let messages leave the queue for the reason that their class gives.  3.1.7.2
 
         Most received messages ask for no acknowledgment or copy, so they are not looked at again.
         """
         self._left(handed)
-        if stored := [message.packet for _, message in handed if message.stored]:
+        if stored := [message.packet for message in handed if message.stored]:
             self._desk.writes.urgent().departures.append(Departure(self.name, message_class, stored))
         quiet = message_class == MessageClass.ACK_RECEIVE and not self.declaration.journal
         waypoints = self._desk.waypoints
-        for _, message in handed:
+        for message in handed:
             packet = message.packet
             waypoints.ended(packet, message_class, self.name)
             if self.is_system or (quiet and not message.final_ack and not user_flags(packet) & HEARD_OF):
@@ -274,13 +277,13 @@ class LocalQueue:
         consumers = self.consumers
         while consumers.waiting:
             consumer = consumers.waiting[0]
-            handed: list[Handed] = []
+            handed: list[MessageRow] = []
             while len(handed) < consumer.limit and (lane := self._first()) is not None:
                 for message in lane.window.take(consumer.limit - len(handed)):
                     if message.expires_s is not None and self._is_over(message, now):
-                        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT)
+                        self._end([message], MessageClass.NACK_RECEIVE_TIMEOUT)
                     else:
-                        handed.append(Handed(lane, message))
+                        handed.append(message)
             if not handed:
                 return
             consumers.waiting.popleft()
@@ -301,7 +304,7 @@ class LocalQueue:
         self.consumers.check_settled(consumer)
         wanted = set(keys)
         found = [
-            Handed(lane, message)
+            message
             for lane in self._lanes.values()
             for message in lane.window
             if message.key in wanted and not self._is_over(message, now)
@@ -310,8 +313,8 @@ class LocalQueue:
             raise UsageError(
                 f"{self.name}: {len(wanted) - len(found)} of these messages are not there, or were handed out"
             )
-        for lane, message in found:
-            lane.window.forget(message.position)
+        for message in found:
+            self._by_queue[message.queue].window.forget(message.position)
         self.consumers.unsettled[consumer] = found
         return self.consumers.give(consumer, found)
 
@@ -332,9 +335,9 @@ class LocalQueue:
         """
         self._receive(self.consumers.settled(consumer), now)
 
-    def _receive(self, handed: Sequence[Handed], now: Moment) -> None:
+    def _receive(self, handed: Sequence[MessageRow], now: Moment) -> None:
         if not self.is_system:
-            self.delays.received(handed, now)
+            self.delays.received(handed, self._by_queue, now)
         self._end(handed, MessageClass.ACK_RECEIVE)
 
     def reject(self, consumer: int) -> None:
@@ -347,7 +350,7 @@ class LocalQueue:
 
     def peek(self, limit: int) -> list[Received]:
         """Return the first messages, at most as many as are in memory."""
-        messages = (Handed(lane, message) for lane in self._lanes.values() for message in lane.window)
+        messages = (message for lane in self._lanes.values() for message in lane.window)
         return [self.consumers.received(handed) for handed, _ in zip(messages, range(limit), strict=False)]
 
     # Messages that leave unreceived
@@ -362,7 +365,7 @@ class LocalQueue:
             if 0 < position <= lane.window.last:
                 message = lane.window.forget(position)
                 if message is not None:
-                    self._left([Handed(lane, message)])
+                    self._left([message])
                     if message.stored:
                         left = Departure(self.name, MessageClass.NORMAL, [message.packet], again)
                         self._desk.writes.urgent().departures.append(left)
@@ -379,10 +382,10 @@ class LocalQueue:
             window.forget_on_disk(position)
             message = lane.stored_row(position, packet)
         if message is None:
-            message = self.consumers.take_back(lane, position)
+            message = self.consumers.take_back(lane.key(position))
         if message is None:
             return False
-        self._left([Handed(lane, message)])
+        self._left([message])
         return True
 
     def let_go(self, now: Moment) -> None:
@@ -397,13 +400,13 @@ class LocalQueue:
                 else:
                     continue
                 lane.window.forget(message.position)
-                self._end([Handed(lane, message)], message_class)
+                self._end([message], message_class)
             if purged and lane.window.read_through >= purged and not self._is_out(lane, purged):
                 self.purging.end(lane, self._desk.writes)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
-        """Whether a consumer has a message of a lane, up to a position, that it may still give back."""
-        return any(one.lane is lane and one.message.position <= position for one in self.consumers.handed)
+        """Whether a consumer has a message of a lane, up to a position, that it may give back."""
+        return any(one.queue == lane.queue and one.position <= position for one in self.consumers.handed)
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:
         """Remove a message that is only in the store, if its time is over. Return whether it was."""
@@ -411,7 +414,7 @@ class LocalQueue:
         if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
             return False
         lane.window.forget_on_disk(position)
-        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT)
+        self._end([message], MessageClass.NACK_RECEIVE_TIMEOUT)
         return True
 
     def lose(self, lane: Lane, position: int, packet: bytes) -> bool:
@@ -419,7 +422,7 @@ class LocalQueue:
         if not lane.window.read_through < position <= lane.window.last:
             return False
         lane.window.forget_on_disk(position)
-        self._left([Handed(lane, lane.stored_row(position, packet))])
+        self._left([lane.stored_row(position, packet)])
         return True
 
     def pages(self) -> Iterable[ReadPage]:

@@ -88,6 +88,11 @@ class MessageRow(NamedTuple):
         """Its position in its queue."""
         return self.key & LAST_POSITION
 
+    @property
+    def queue(self) -> int:
+        """The number of its queue in the store."""
+        return self.key >> POSITION_BITS
+
 
 class HurtPacket(bytes):
     """The packet of a damaged message, as stored. The quarantine has the whole row, and the message stays until it is

@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 from mqproto.base.configuration import Settings
 from mqproto.base.durations import Durations
 from mqproto.queues.delays import AGE_BOUNDS_S, GRAIN, SPARE, WAIT_BOUNDS_S, Marks, count_ages
-from mqproto.queues.lanes import Handed, Lane
+from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
-from mqproto.turn.effects import QueueKind
+from mqproto.turn.effects import MessageRow, QueueKind
 from tests.examples import SENT_S
 from tests.pair import queue
 from tests.windows import NOW, Hosted, a_packet
@@ -19,8 +19,8 @@ LANE = Lane(1, QueueKind.LOCAL, "q", Settings())
 DAY_MS = 86_400_000
 
 
-def handed(*positions: int) -> list[Handed]:
-    return [Handed(LANE, LANE.stored_row(position, b"")) for position in positions]
+def handed(*positions: int) -> list[MessageRow]:
+    return [LANE.stored_row(position, b"") for position in positions]
 
 
 def waited(hosted: Hosted) -> tuple[int, float]:

@@ -48,7 +48,7 @@ def _sums(inner: Parts, node: WatchedNode) -> Iterator[tuple[str, object, object
     coming = {row.key: row for row in writes.messages}
     for local in inner.queues:
         express = [message for lane in local.lanes for message in lane.window]
-        express += [handed.message for handed in local.consumers.handed]
+        express += local.consumers.handed
         sizes_bytes = [len(message.packet) for message in express if not message.stored]
         for lane in local.lanes:
             rows = node.disk.rows(lane.queue) if lane.queue in node.disk.queues else ()
