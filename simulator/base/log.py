@@ -1,4 +1,4 @@
-"""The log of a node: one line for each thing that an operator may want to know."""
+"""The log of a node: one line for everything that an operator may want to know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger, Processor
 
 
 class LogLines(Protocol):
-    """The destination of lines: a stream, or a file that rotates."""
+    """The destination of log lines: a stream, or a file that rotates."""
 
     def write(self, text: str, /) -> int: ...
 

@@ -32,8 +32,8 @@ def private(path: str, flags: int) -> int:
 
 
 def unlinked(path: str, flags: int) -> int:
-    """An opener like `private` for a log, which follows no symbolic link: a link planted in its folder could
-    make us write to any of our files. A link such as /dev/stdout is followed."""
+    """An opener for a log, like `private`, that does not follow symbolic links: a link planted in its folder could make
+    us write to any of our files. A link such as /dev/stdout is followed."""
     is_device = path.startswith(DEVICES)
     try:
         return private(path, flags if is_device else flags | os.O_NOFOLLOW)
@@ -62,9 +62,9 @@ def written(path: Path, text: str) -> None:
 class LogFile(io.TextIOBase):
     """A log file that takes whole lines. If standard error is this file too, it follows the rotation.
 
-    A write error, such as a full disk, is swallowed; the lost lines are counted and reported when there is room.
-    Each line is one write to the file. The handler of `logging` takes five times as long: it makes a record and
-    looks at the file twice before each write.
+    A write error, such as a full disk, is swallowed; the lost lines are counted and reported when there is room. Each
+    line is one write to the file. The handler in `logging` takes five times as long: it makes a record and looks at the
+    file twice before each write.
     """
 
     _file: int | None = None

@@ -1,4 +1,4 @@
-"""Writes the traffic of links to a capture, as a sniffer would."""
+"""Writes the traffic of links to a capture, as a network sniffer would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mqproto.captures.net.udp import encode_datagram
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
 REMEMBERED: Final = 16_384
-"""For this many pairs of ends we count the connections; `mqproto.captures.net.streams` keeps as many
+"""The number of pairs of ends for which connections are counted; `mqproto.captures.net.streams` keeps as many
 connections."""
 
 
@@ -98,7 +98,7 @@ class Recorder:
                 self.lost_frame_count += 1
 
     def flush(self) -> None:
-        """Hand everything recorded so far to the operating system: a kill then loses none of it."""
+        """Hand everything recorded so far to the operating system, so that a kill loses none of it."""
         if self.failure is None:
             try:
                 self._writer.flush()
@@ -129,12 +129,12 @@ class RecordedConnection:
         self._recorder.write(self._conversation.send(sender, data))
 
     def finished(self, sender: Side) -> None:
-        """Record that `sender` will send no more."""
+        """Record that `sender` will not send any more."""
         self._recorder.write(self._conversation.finish(sender))
         self._recorder.flush()
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """Record that `senders` broke off the connection; both are named if something between them did."""
+        """Record that `senders` broke off the connection. Both are named if something between them did."""
         for sender in senders:
             self._recorder.write(self._conversation.reset(sender), comment)
         self._recorder.flush()

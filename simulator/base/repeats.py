@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FIRST_S: Final = 60.0
-"""The count of repeats is reported this long after the first line; each further interval is twice as long."""
+"""The count of repeats is reported this long after the first line. Each further interval is twice as long."""
 LONGEST_S: Final = 3_600.0
 QUIET_S: Final = 60.0
-"""After this long without a repeat, a series is over: the next such line is written at once."""
+"""After this long without a repeat, a series is over, and the next such line is written at once."""
 LIMIT: Final = 1_000
 """How many kinds of lines to watch."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
-"""How many different lines of one name are counted separately, per peer and overall; further ones share one count.
+"""How many different lines of one name are counted separately, per peer and overall. Further lines share one count.
 Lines about known peers have places beyond KINDS."""
 PASSING: Final = "session"
 """A fact that is different each time."""
 SECTION: Final = "section"
-"""A fact that all lines of one count share: a rule of the specification. There are few rules."""
+"""A fact that all lines of one count share: a section of the specification. There are few of them."""
 
 Line = tuple[str, Mapping[str, Any]]
 
@@ -49,7 +49,7 @@ class RepeatedLine:
     count: int = 0
 
     def line(self) -> Line:
-        """Return the line with its count since the last report, and over how many seconds."""
+        """Return the line, with its count since the last report and the seconds in which it was counted."""
         mixed = {"facts": "those of the last"} if self.is_mixed else {}
         times = {"repeated": self.count, "for_s": round(self.last_s - self.told_s)}
         return self.name, {**self.facts, **mixed, **times}
@@ -101,7 +101,7 @@ class Repeats:
             series.pause_s = min(2 * series.pause_s, LONGEST_S)
 
     def _key(self, name: str, peer: str, facts: Mapping[str, Any]) -> tuple[Key, str, bool]:
-        """Return the key a line is counted under, the peer of all such lines, and whether their facts differ."""
+        """Return the key under which a line is counted, the peer of all such lines, and whether their facts differ."""
         key = name, frozenset((fact, value) for fact, value in facts.items() if fact != PASSING)
         if key in self._series or not peer:
             return key, peer, False
@@ -126,7 +126,7 @@ class Repeats:
             yield from self._end(key)
 
     def _of_peer(self, peer: str, now_s: float) -> Iterator[Line]:
-        """Yield the open counts about a peer, before something new about it is written."""
+        """Yield the open counts about a peer, before something new about this peer is written."""
         if not peer:
             return
         for series in self._series.values():
@@ -145,5 +145,5 @@ class Repeats:
 
 
 def _peer(facts: Mapping[str, Any]) -> str:
-    """Return the host, with or without port, that a line is about; else the source queue manager, or empty."""
+    """Return the host, with or without a port, that a line is about; else the source queue manager, or ""."""
     return str(facts.get("peer") or facts.get("source", ""))

@@ -18,7 +18,7 @@ PIPE_COLUMNS: Final = 200
 
 
 def wide_console(*, stderr: bool = False, markup: bool = True) -> Console:
-    """Return a console as wide as the terminal. A pipe counts as wide enough for any of our tables."""
+    """Return a console as wide as the terminal. A pipe counts as wide enough for all our tables."""
     console = Console(highlight=False, stderr=stderr, markup=markup)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE_COLUMNS
@@ -26,7 +26,7 @@ def wide_console(*, stderr: bool = False, markup: bool = True) -> Console:
 
 
 def plain_table(*headings: str) -> Table:
-    """Return a table without lines; the first column has words, the others numbers."""
+    """Return a table without lines. Its first column has words, the others have numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
@@ -37,8 +37,8 @@ def plain_table(*headings: str) -> Table:
 def working(words: str) -> Iterator[Callable[[str], None]]:
     """Show the current step and its seconds on a temporary line of the terminal; show nothing in a pipe.
 
-    This is for work that cannot tell how much is left. Call the yielded function with the words of the next step,
-    or with the progress of this one.
+    This is for work that cannot report how much is left. Call the yielded function with the words of the next step, or
+    with the progress of this one.
     """
     console = wide_console(stderr=True, markup=False)
     began_s = time.monotonic()
@@ -101,7 +101,7 @@ class ProgressScreen:
 
 
 def show_verdict(console: Console, broken: list[str], kept: str) -> None:
-    """Print each broken promise, or `kept` if there is none."""
+    """Print each broken promise, or `kept` if none is broken."""
     for promise in broken:
         console.print("[bold red]broken:[/] ", end="")
         console.print(promise, markup=False)

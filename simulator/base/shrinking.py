@@ -1,7 +1,8 @@
-"""The search for something smaller that still shows a fault: for worlds, conversations and packets.
+"""The search for something smaller that still shows a fault, among worlds, conversations or packets.
 
-The thing to make smaller is a value: a scenario, a packet, some parts. A `Step` is a way to make it smaller: it tries
-one candidate after the other, learns whether each still shows the fault, and goes on from the smaller one if it does.
+The thing to make smaller is a value: a scenario, a packet, or a list of parts. A `Step` is a way to make it smaller: it
+tries one candidate after the other, learns whether each still shows the fault, and continues from the smaller one if it
+does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TypeAlias, TypeVar
 Thing = TypeVar("Thing")
 Part = TypeVar("Part")
 Search: TypeAlias = Generator[Thing, bool, None]
-"""Yields candidates and is sent whether each still shows the fault; if so, it continues from that candidate."""
+"""Yields candidates, and is sent whether each still shows the fault. If so, it continues from that candidate."""
 Step: TypeAlias = Callable[[Thing], Search[Thing]]
 
 
@@ -63,7 +64,7 @@ def shrunk(best: Thing, steps: Sequence[Step[Thing]], shows: Callable[[Thing], b
 
 
 def anew(candidates: Callable[[Thing], Iterable[Thing]]) -> Step[Thing]:
-    """Return a step that asks for new candidates after each one that still shows the fault."""
+    """Return a step that asks for new candidates after each candidate that still shows the fault."""
 
     def step(best: Thing) -> Search[Thing]:
         found = True
@@ -78,7 +79,7 @@ def anew(candidates: Callable[[Thing], Iterable[Thing]]) -> Step[Thing]:
 
 
 def fewer(parts: tuple[Part, ...]) -> Search[tuple[Part, ...]]:
-    """Leave out parts: all, halves, quarters, down to single ones; repeat a size for as long as it helps.
+    """Leave out parts: all, halves, quarters, down to single parts. Repeat a size for as long as it helps.
 
     Start from the end, because later parts mostly depend on earlier ones.
     """

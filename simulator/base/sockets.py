@@ -14,14 +14,14 @@ from mqproto.base.errors import UsageError
 
 BACKLOG: Final = 128
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER, on and zero seconds: close() sends RST, drops unsent data, and frees the port at once."""
+"""SO_LINGER, on and with zero seconds: close() sends RST, drops unsent data, and frees the port at once."""
 
 
 def refuse_itself(connected: socket.socket) -> None:
     """Refuse a socket that is connected to itself.
 
-    If nobody listens on a port in the ephemeral range, the system gives a caller that very port once in about
-    28,000 calls. The call then meets itself and TCP takes that for a connection (RFC 9293 3.5, simultaneous open):
+    If nobody listens on a port in the ephemeral range, then in about one of 28,000 calls the system gives the caller
+    that very port. The call then meets itself, and TCP treats that as a connection (RFC 9293 3.5, simultaneous open):
     everything sent comes back, and nobody else can listen there.
 
     Raises:

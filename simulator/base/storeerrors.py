@@ -31,7 +31,7 @@ class LifeFullError(DiskFullError):
 
 
 class DamageError(Exception):
-    """The store returned data other than was written; the text describes it, without the path or advice."""
+    """The store returned other data than were written. The text describes them, without the path or advice."""
 
 
 def repair_advice(store: Path) -> str:
@@ -47,7 +47,7 @@ def damaged_store(store: Path, what: object) -> StoreError:
 
 
 LONGEST: Final = 300
-"""How many characters of SQLite's message about a damaged file are shown; it may repeat whole statements."""
+"""The most characters to show of SQLite's message about a damaged file, which may repeat whole statements."""
 _READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
 ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
@@ -57,10 +57,10 @@ ADVICE: Final = {
     sqlite3.SQLITE_NOTADB: "it is not a store of a node: name another file",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
-"""Keyed by SQLite's primary result code. Any other code is a failure of the disk itself."""
+"""Advice by SQLite's primary result code. Any other code is a failure of the disk itself."""
 
 POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
-"""A transaction that broke off with one of these is known to be undone, and may succeed later."""
+"""SQLite's codes after which a transaction that broke off is known to be undone, and may succeed later."""
 
 
 def finds_no_room(error: BaseException) -> bool:
@@ -75,7 +75,7 @@ def primary_code(error: BaseException) -> int | None:
 
 
 def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> AbstractContextManager[None]:
-    """Turn SQLite's errors about a file into StoreErrors; an error that only our bug can cause stays a bug.
+    """Turn SQLite's errors about a file into StoreErrors. An error that only a bug of ours can cause stays as it is.
 
     advice: what to do, keyed by SQLite's primary result code.
     """
@@ -83,7 +83,7 @@ def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> AbstractContext
 
 
 class _Explained:
-    """Wraps each commit and each read. A generator (contextlib) takes four times as long."""
+    """Wraps each commit and each read. A generator, as with contextlib, takes four times as long."""
 
     __slots__ = ("_advice", "_path")
 
@@ -120,7 +120,7 @@ class _Explained:
 
 @contextmanager
 def sound(path: Path) -> Iterator[None]:
-    """Turn errors from a store that makes no sense into damage: something other than this program caused it."""
+    """Turn errors from a store without sensible contents into damage, because another program caused them."""
     try:
         yield
     except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:

@@ -1,7 +1,7 @@
 """Records what a node sends and receives: `mqproto node --capture`.
 
-The recording has the data that the node's process exchanged with its system, and when. The frames around the data
-are made up, as on a network without loss. Connections that were never made are not in it.
+The recording has the data that the node's process exchanged with its system, and the times. The frames around the data
+are made up, as if on a network without loss. Connections that were never made are missing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Recording:
             self._tell(str(error))
 
     def flush(self) -> None:
-        """Flush at the end of a turn: its frames then outlive the process."""
+        """Flush at the end of a turn, so that its frames outlive the process."""
         self._recorder.flush()
         if self._recorder.failure is not None:
             self._tell(self._recorder.failure.strerror or str(self._recorder.failure))
@@ -86,10 +86,10 @@ class Recording:
 
 
 class Tap:
-    """One connection seen from our end; data after an end or a reset is left out.
+    """One connection seen from our end. Data after an end or a reset is left out.
 
     Args:
-        side: ours.
+        side: our side of the connection.
     """
 
     def __init__(self, record: RecordedConnection, side: Side) -> None:
@@ -103,14 +103,14 @@ class Tap:
         self._passed(self._side, data)
 
     def received(self, data: bytes | memoryview) -> None:
-        """Record data that we received; empty data means that the peer sends no more."""
+        """Record data that we received. Empty data means that the peer will not send any more."""
         if data:
             self._passed(self._side.other, data)
         else:
             self._finish(self._side.other)
 
     def finished(self) -> None:
-        """Record that we send no more."""
+        """Record that we will not send any more."""
         self._finish(self._side)
 
     def broken(self) -> None:

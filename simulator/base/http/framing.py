@@ -1,4 +1,4 @@
-"""Checks that h11 leaves out: a request whose end two servers may read differently is refused.
+"""Checks that h11 leaves out, so that a request whose end two servers may read differently is refused.
 
 server.py has the table of these cases.  [RFC 9112]
 """
@@ -47,8 +47,8 @@ def check_framing(head: h11.Request) -> None:
 
 
 def in_origin_form(head: h11.Request) -> h11.Request:
-    """Return the head as a client without a proxy sends it: an absolute target is split into its path and the Host
-    header.  [RFC 9112] 3.2.2
+    """Return the head in the form that a client without a proxy sends: an absolute target is split into its path and
+    the Host header.  [RFC 9112] 3.2.2
 
     Raises:
         h11.RemoteProtocolError: the target is not valid.

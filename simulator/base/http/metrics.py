@@ -1,4 +1,4 @@
-"""Metric families by Prometheus' conventions, all named `mqproto_...`."""
+"""Metric families that follow Prometheus' conventions, all named `mqproto_...`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 
 def label_of(text: str) -> str:
-    """Return text from others as a safe label."""
+    """Return a text from others as a safe label."""
     return shown(text, LABEL_LIMIT)
 
 

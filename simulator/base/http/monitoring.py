@@ -1,7 +1,7 @@
 """The paths for Prometheus and process supervisors: /metrics, /live and /ready.
 
-The monitored process has other work to do. So collected metrics are kept for KEPT_S, however many clients ask, and
-after each SLICE_S of collecting other tasks have a turn, before the next family of metrics is written. With a turn
+The monitored process has other work to do. So collected metrics are kept for KEPT_S, however many clients ask. After
+each SLICE_S of collecting, other tasks have a turn before the next family of metrics is written. When they had a turn
 after each family, scrapes of a busy node waited for about fifty of its batches.
 """
 
@@ -83,7 +83,7 @@ class Monitoring:
 
 
 class _Only(Collector):
-    """A registry of one family: families are written one at a time."""
+    """A registry of one family, so that families are written one at a time."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family

@@ -1,7 +1,7 @@
 """HTTP/1.1 for untrusted clients: everything they send or occupy has a limit. h11 has the protocol, trio the sockets.
 
-We tried existing servers; each leaves something unlimited. All limits were 10 s where there is a setting; "never"
-means not within 40 s. Measured on 2026-11-26, Python 3.11, on loopback:
+We tried existing servers; each leaves something unlimited. Where a server has a setting for a limit, it was 10 s;
+"never" means not within 40 s. Measured on 2026-11-26, Python 3.11, on loopback:
 
                                       here          hypercorn 0.18   granian 2.8.7    uvicorn 0.54, h11 or httptools
     a body of a byte a second         503 in 10 s   never            never            never
@@ -75,13 +75,13 @@ from mqproto.simulator.base.http.framing import (
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
-"""How much of a chunked body is read at once: at each chunk we look at all data that is not used yet."""
+"""How much of a chunked body is read at once, because all data that is not used yet is examined again at each chunk."""
 LINGER_S: Final = 2.0
 """After an answer that refuses data, go on reading and dropping data for this long."""
 DOORWAY: Final = 200
-"""How many connections beyond the limit get an answer at a time; further ones are closed without one."""
+"""How many connections beyond the limit get an answer at a time. Further ones are closed without an answer."""
 HURRY_S: Final = 1.0
-"""After this time, connections without a whole head give way first, and any gives way to its own host."""
+"""After this time, connections without a whole head give way first, and any connection gives way to its own host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +101,14 @@ class Limits:
 
 
 class Fault(Enum):
-    """An error that the server answers in place of a handler: in words, and as an HTTP status."""
+    """An error that the server answers instead of a handler: in words, and as an HTTP status."""
 
     MALFORMED = "malformed", HTTPStatus.BAD_REQUEST
     HEAD_TOO_LARGE = "head too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     TOO_SLOW = "too slow", HTTPStatus.REQUEST_TIMEOUT
     FULL = "full", HTTPStatus.SERVICE_UNAVAILABLE
     FAILED = "failed", HTTPStatus.INTERNAL_SERVER_ERROR
-    """A bug of ours."""
+    """A bug of this program."""
 
     def __init__(self, text: str, status: HTTPStatus) -> None:
         self.text = text
@@ -185,7 +185,7 @@ class Request:
 
         Raises:
             BodyLost: the rest of the body does not arrive.
-            BodyTooLargeError: the body is larger than that; for a chunk, as soon as its size shows it.
+            BodyTooLargeError: the body is larger than that; raised for a chunk as soon as its size shows it.
         """
         return await self._next_part(most_bytes)
 
@@ -223,7 +223,7 @@ class Server:
         self._conversations: set[_Conversation] = set()
         self._hosts: dict[str, _Host] = {}
         self._doorway: set[_Conversation] = set()
-        """Connections without a place: some never had one, others gave theirs up."""
+        """Connections without a place: some never had one, and others gave theirs up."""
         self._accepting = trio.CancelScope()
 
     @property
@@ -300,7 +300,7 @@ class Server:
             self._hosts[conversation.host].put_last(conversation)
 
     def _into_the_doorway(self, conversation: _Conversation) -> bool:
-        """Put a connection into the doorway; return whether it will be told that there is no room."""
+        """Put a connection into the doorway. Return whether it will be told that there is no room."""
         self.turned_away += 1
         if len(self._doorway) >= DOORWAY:
             return False
@@ -346,7 +346,7 @@ class _Host:
 
 
 class _Parting(TcpStream):
-    """A stream that closes our end first and reads on for a moment.
+    """A stream that closes our end first, and reads on for a moment.
 
     The code that accepted the connection closes the socket.
     """
@@ -384,11 +384,11 @@ class _Conversation:
         self._body_began_s = 0.0
         self._is_chunked = False
         self._last = b""
-        """The last byte that h11 has taken of the body, or of the lines around its chunks."""
+        """The last byte of the body, or of the lines around its chunks, that h11 has taken."""
         self._chunk_bytes = 0
         """The bytes of the current chunk that h11 has not taken yet."""
         self._is_closing = False
-        """Whether to read no further request, because nobody knows where it would begin."""
+        """Whether to stop reading requests, because nobody knows where the next one would begin."""
 
     def _new_http(self) -> h11.Connection:
         return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
@@ -566,7 +566,7 @@ class _Conversation:
         return event
 
     def _skip(self) -> None:
-        """Drop the rest of an unread body that has arrived: if the body is complete, the connection can go on."""
+        """Drop what has arrived of an unread body. If the body is then complete, the connection can continue."""
         with suppress(h11.RemoteProtocolError):
             while isinstance(self._body_event(), h11.Data):
                 pass
@@ -604,7 +604,7 @@ class _Conversation:
             raise trio.BrokenResourceError("the client does not read")
 
     async def _pour(self, stream: Stream, head: h11.Request) -> None:
-        """Send the parts of a stream as they come; the client must take each within `answer_s`."""
+        """Send the parts of a stream as they come. The client must take each part within `answer_s`."""
         self._socket.limit_buffer(stream.buffer_bytes)
         data = self._begin(stream, [], is_last=True)
         self.idle = trio.CancelScope()

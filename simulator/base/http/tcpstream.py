@@ -76,7 +76,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return data
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return data once there is some; empty at the end."""
+        """Return data as soon as there is any; empty at the end."""
         if self._left_bytes is not None:
             return self._come(max_bytes or READ_BYTES)
         while True:

@@ -1,7 +1,7 @@
-"""SIGHUP: the program reads its settings again and restarts with them, in the same process.
+"""SIGHUP makes the program read its settings again and restart with them, in the same process.
 
-It ends as with SIGTERM, finishing its work, and starts as it was first started. So a setting takes effect in one way
-only, and never in part. Invalid settings are refused, and nothing ends.
+The program ends as with SIGTERM, after finishing its work, and starts as it was first started. So a setting takes
+effect in one way only, and never in part. If the settings are invalid, they are refused, and the program goes on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ START_S: Final = 15 * 60
 
 
 class Again:
-    """Remembers if this process has to restart. SIGHUP is blocked until it can be handled, even across the restart."""
+    """Remembers whether this process has to restart. SIGHUP is blocked until it can be handled, even across the
+    restart.
+    """
 
     def __init__(self) -> None:
         self.is_heeded = False
@@ -80,7 +82,7 @@ AGAIN: Final = Again()
 
 @contextmanager
 def asked_to_end() -> Iterator[AsyncIterator[int]]:
-    """Yield SIGTERM and SIGINT as they come; unblock SIGHUP meanwhile, if the program handles it."""
+    """Yield SIGTERM and SIGINT as they come. Meanwhile SIGHUP is unblocked, if the program handles it."""
     import trio  # Commands without a loop do without it.
 
     with trio.open_signal_receiver(*ENDINGS) as signals:

@@ -1,4 +1,4 @@
-"""Less work for Python's garbage collector in programs that keep many objects and make little garbage."""
+"""Reduces the work of Python's garbage collector in programs that keep many objects and make little garbage."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ALLOCATIONS: Final = 100_000
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Let the collector run rarely in this block: queues, lists and worlds have few cycles.
+    """Let the collector run rarely in this block, because queues, lists and worlds have few cycles.
 
-    A search for cycles after every 700 allocations costs a tenth of the time, and more with more objects.
+    A search for cycles after every 700 allocations takes a tenth of the time, and more if there are more objects.
     """
     thresholds = gc.get_threshold()
     gc.freeze()

@@ -1,7 +1,8 @@
 """An option is declared in one line: `count: Annotated[int, "At most this many.", "-c", value(min=1)] = 5`.
 
-Its long name is the field's (a unit `_s` is left out), unless the line has another; a switch that is on by default has
-a counterpart `--no-`. typer's signature, the TOML of --config, `config check` and completion come from these lines.
+Its long name is the field's, without the unit `_s`, unless the line gives another name. A switch that is on by default
+has a counterpart with `--no-`. typer's signature, the TOML of --config, `config check` and completion come from these
+lines.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NAME: Final = re.compile(r"-\w|--\w\S*")
 
 
 def value(unit: str | None = None, **more: Any) -> dict[str, Any]:
-    """Declare a value: its unit, its bounds (min, max), and whatever else typer.Option accepts."""
+    """Describe a value: its unit, its bounds (min, max), and whatever else typer.Option accepts."""
     return more if unit is None else {"metavar": unit, **more}
 
 
@@ -46,7 +47,7 @@ def as_typed(parameter: inspect.Parameter) -> Any:
 
 
 def _of_value(said: Iterable[object]) -> dict[str, Any]:
-    """Return what `value` has returned for a declaration, from its whole metadata."""
+    """Return the result of `value` for a declaration, from its whole metadata."""
     return {key: each for one in said if isinstance(one, dict) for key, each in one.items()}
 
 

@@ -1,4 +1,4 @@
-"""The options with which a further command finds the same nodes; options set in the environment are left out."""
+"""The options with which another command finds the same nodes. Options set in the environment are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
 
 
 def typed_again(topology: str, directory: Path | None) -> str:
-    """Return the options for a topology, as it was typed, and a directory, after a space; empty if not needed."""
+    """Return the options for a topology, as it was typed, and a directory, after a space; empty if none is needed."""
     where = directory_again(directory)
     if topology in (DEFAULT_TOPOLOGY, os.environ.get(TOPOLOGY_VARIABLE)):
         return where
@@ -21,7 +21,7 @@ def typed_again(topology: str, directory: Path | None) -> str:
 
 
 def directory_again(directory: Path | None) -> str:
-    """Return the option for a directory alone, after a space; empty if not needed."""
+    """Return the option for a directory alone, after a space; empty if none is needed."""
     if directory is None or os.environ.get(DIRECTORY_VARIABLE) == str(directory):
         return ""
     return f" --directory {shlex.quote(str(directory))}"

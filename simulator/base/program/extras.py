@@ -1,4 +1,4 @@
-"""Tells which build of this package runs, and which extra installs a missing module."""
+"""Finds out which build of this package runs, and which extra installs a missing module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXTRA_OF: Final = {
     "report": "spark",
     "tables": "spark",
 }
-"""The extra that a command needs; others need `simulator`, and `decode --tables` needs the same as `analyse`."""
+"""The extra that a command needs. Others need `simulator`, and `decode --tables` needs the same as `analyse`."""
 MODULES_OF: Final = {
     "cryptography": "security",
     "Crypto": "security",
@@ -49,8 +49,8 @@ def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | 
 def build() -> str:
     """Return the version, with the commit if it is known: `0.6.0+g71819341`.
 
-    A wheel from `make dist` has both in its version. pip records the commit that it took from a repository (PEP 610),
-    and Git knows the commit of a checkout, and is asked only once.
+    A wheel from `make dist` has both in its version. pip records the commit that it took from a repository (PEP 610).
+    For a checkout, Git knows the commit, and is asked only once.
     """
     found = distribution("mqproto")
     origin = json.loads(found.read_text("direct_url.json") or "{}")

@@ -30,7 +30,7 @@ def tell(*states: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return how long we may be silent; None if no watchdog waits for us."""
+    """Return how long we may be silent; None if there is no watchdog."""
     time_us = environment.get(WATCHDOG, "")
     process = environment.get(PROCESS, "")
     if not time_us.isdigit() or int(time_us) == 0 or process not in ("", str(os.getpid())):
@@ -39,14 +39,14 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
 
 
 def silent_for(time_s: float | None) -> list[str]:
-    """Return the states that set the watchdog's time from now on; none if no watchdog waits for us."""
+    """Return the states that set the watchdog's time from now on; none if there is no watchdog."""
     if time_s is None or watchdog_s() is None:
         return []
     return [f"{WATCHDOG}={int(time_s * MICROSECONDS)}"]
 
 
 async def keep_telling() -> None:
-    """Report that we are ready, then twice in each watchdog interval that our loop still runs, until cancelled."""
+    """Report that we are ready, then twice per watchdog interval that our loop still runs, until cancelled."""
     import trio  # Commands without a loop do without it.
 
     interval_s = watchdog_s()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run under trio. A single error from nurseries is raised as itself."""
+    """Run a task under trio. A single error from nurseries is raised as itself."""
     import trio
 
     try:
@@ -70,7 +70,8 @@ def print_json(value: object) -> None:
 class Printout(NamedTuple):
     """The output of a command, and its exit status.  A command that returns it takes --json.
 
-    value: for programs. lines: for people, or a function that prints them. complaints: for both, at the end.
+    value: the output for programs. lines: the output for people, or a function that prints it. complaints: for both,
+    printed at the end.
     """
 
     value: object

@@ -44,7 +44,7 @@ RENAMED: Final = {
 
 
 class Chosen(NamedTuple):
-    """A file, and the name of one of its sets of settings for a command; the name is empty if there is only one set."""
+    """A file, and the name of one of a command's sets of settings in it; the name is empty if there is only one set."""
 
     path: Path
     name: str = ""
@@ -83,8 +83,8 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
 
 
 def topology_of(chosen: Chosen, kind: str) -> str:
-    """Return the topology that a command's settings name, or its node without one; empty if neither is named, or the
-    file cannot be read yet.
+    """Return the topology that a command's settings name, or its node if they name no topology; empty if neither is
+    named, or the file cannot be read yet.
     """
     try:
         table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})
@@ -131,7 +131,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _tables(document: Mapping[str, Any], kind: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each set of settings for one command with its name, which is empty if there is only one."""
+    """Yield each set of settings for one command with its name, which is empty if there is only one set."""
     table = document.get(kind)
     if table is None:
         return
@@ -162,7 +162,7 @@ def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) 
 
 
 def plainly(trouble: str) -> str:
-    """Describe what is wrong with a value in plain words instead of pydantic's."""
+    """Describe what is wrong with a value in plain words, instead of pydantic's."""
     return trouble.replace("Value error, ", "").replace("Input should", "must").partition(", unable to")[0]
 
 

@@ -21,18 +21,18 @@ TRACE_STATE_LIMIT: Final = 512
 """The most characters of a trace state.  [Trace Context] 3.3.1.5"""
 _IDS: Final = r"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 VALID_TRACE: Final = re.compile(rf"00-{_IDS}|(?!00|ff)[0-9a-f]{{2}}-{_IDS}(-[!-~]{{0,200}})?")
-"""A later version may append more fields.  [Trace Context] 3.2.2, 4"""
+"""The form of a trace parent. A later version may append more fields.  [Trace Context] 3.2.2, 4"""
 _FLAGS_AT: Final = len("00-") + 32 + len("-") + 16 + len("-")
 _SAMPLED: Final = 0x01
 
 _NEEDLE: Final = f'"{TRACE}":'.encode()
 SEARCHED_BYTES: Final = 32_768
-"""Search only this much of a packet, from its beginning: a body of up to 4 MiB follows the extension."""
+"""How much of a packet is searched, from its beginning, because a body of up to 4 MiB follows the extension."""
 _EXTENSION_LIMIT_BYTES: Final = 10_240
-"""The limit of an envelope."""
+"""The limit for an envelope in the extension."""
 _VERSION: Final = 1
 _KNOWN: Final = 512
-"""How many decoded extensions to keep: a message has several steps, and each step asks for its trace."""
+"""How many decoded extensions to keep, because a message has several steps, and each step asks for its trace."""
 
 
 def trace_of(headers: Mapping[str, str]) -> Trace | None:
@@ -46,7 +46,7 @@ def trace_of(headers: Mapping[str, str]) -> Trace | None:
 
 
 def with_trace(headers: Mapping[str, str], trace: Trace | None) -> dict[str, str]:
-    """Return the headers with the two headers of this trace, or without both if the trace is None."""
+    """Return the headers with the two headers of this trace, or without them if the trace is None."""
     others = {name: value for name, value in headers.items() if name not in (TRACE, TRACE_STATE)}
     if trace is None:
         return others
@@ -59,7 +59,9 @@ def is_sampled(trace: Trace) -> bool:
 
 
 def sampled_in(packet: bytes) -> Trace | None:
-    """Return the trace of a UserMessage, if it is sampled, else None. For most, the check is quick: they have none."""
+    """Return the trace of a UserMessage if it is sampled, else None. The check is quick for most messages, which have
+    none.
+    """
     if packet.find(_NEEDLE, 0, SEARCHED_BYTES) < 0:
         return None
     _, extension, body, _ = variable_part(packet)

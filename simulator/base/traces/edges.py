@@ -1,4 +1,4 @@
-"""The reports of gateways and triggers about the messages that they send and process.
+"""What gateways and triggers report about the messages that they send and process.
 
 By default the reports are ignored; if traces are requested, sdk/messaging.py takes them.
 """

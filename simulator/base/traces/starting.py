@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def tracing(typed: str, who: str, log: FilteringBoundLogger) -> AsyncIterator[Tracer | None]:
-    """Yield this process's tracer, or None without a request for spans. At the end, try for a while to send the rest.
+    """Yield this process's tracer; None if nobody has asked for spans. At the end, try for a while to send the rest.
 
     Args:
         typed: as for `wish_in`.

@@ -77,7 +77,7 @@ class Watched(SpanExporter):
         self._logger.propagate = self._propagated
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flush the inner exporter; nothing is held back here."""
+        """Flush the inner exporter. This exporter holds nothing back."""
         return self._inner.force_flush(timeout_millis)
 
 
@@ -98,7 +98,7 @@ def otlp(endpoint: str) -> SpanExporter:
 
 
 def ended_within(shutdown: Callable[[], object], patience_s: float = CLOSE_S) -> bool:
-    """Shut down; return whether the last spans were sent in time. The thread ends with the process at the latest."""
+    """Shut down. Return whether the last spans were sent in time. The thread ends with the process at the latest."""
     closing = threading.Thread(target=shutdown, name="traces", daemon=True)
     closing.start()
     closing.join(patience_s)

@@ -36,7 +36,7 @@ _AS_BEFORE: Final = DROPS | {
     Waypoint.NOT_KEPT,
     Waypoint.RECALLED,
 }
-"""Waypoints that leave a message where it was, or are about another copy of it."""
+"""Waypoints that leave a message where it was, or concern another copy of it."""
 _BAD: Final = frozenset(
     {
         Waypoint.REFUSED,
@@ -59,7 +59,7 @@ _IN_ITS_QUEUE: Final = frozenset(
         Waypoint.PURGED,
     }
 )
-"""Notes of these waypoints name the message's queue as its host does; `accepted` names it as all nodes do."""
+"""Notes of these waypoints use the queue's name at its host; those of `accepted` use the name that all nodes use."""
 _WAYPOINTS: Final = frozenset(Waypoint)
 
 
@@ -84,7 +84,7 @@ class Stays:
 
     Args:
         node, identity: the queue manager's name and GUID.
-        called: returns people's name for a queue that a note names.
+        called: returns the name that people use for a queue in a note.
         now_ns: returns the time, UTC.
     """
 

@@ -132,7 +132,7 @@ def started(wish: SpanDestination, who: str, log: FilteringBoundLogger) -> Trace
 def provider_of(exporter: SpanExporter, who: str) -> TracerProvider:
     """Return a provider whose spans wait in memory, at most 2,048, until the SDK's thread has sent them.
 
-    The service is named as in the log, because each queue manager is a service of its own; OTEL_SERVICE_NAME and
+    The service has the name from the log, because each queue manager is a service of its own; OTEL_SERVICE_NAME and
     OTEL_RESOURCE_ATTRIBUTES override that.
     """
     mine = Resource({SERVICE: who, "service.namespace": "mqproto", "service.version": build()})
