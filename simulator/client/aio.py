@@ -4,7 +4,7 @@ async with connect("three-node", "destination") as client:
     async with client.transaction("orders", limit=10) as messages:
         ...   # committed at the end, rolled back on an exception
 
-Any number of tasks may use one client. When a task is cancelled, its request has ended before the task goes on.
+Any number of tasks may use one client. When a task is cancelled, its request ends before the task goes on.
 """
 
 from __future__ import annotations

@@ -39,14 +39,14 @@ from mqproto.wire import Guid
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long a cancelled task waits to learn from the node what happened to its messages."""
 PART_BYTES: Final = 4 * 2**20
-"""About how much of a long list of messages goes into one request."""
+"""The approximate size of a request that carries one part of a long list of messages."""
 PARTS_AHEAD: Final = 4
 """How many parts of a list may be on their way at once."""
 UNSENT_LIMIT_BYTES: Final = 2 * PART_BYTES
 
 
 class Reject(Exception):  # noqa: N818
-    """Raise this in a `Client.transaction` to refuse the messages for good; the block ends there."""
+    """Raise this in a `Client.transaction` to refuse the messages for good. The block ends there."""
 
 
 class DraftOptions(TypedDict, total=False):
@@ -111,16 +111,16 @@ async def connect(
     request once.
 
     Args:
-        topology: a topology, or a value of `--topology`: a shipped one, a .toml file, or a node alone.
-        name: the node's name; not needed for a node alone.
+        topology: a topology, or a value of `--topology`: a shipped topology, a .toml file, or a single node.
+        name: the node's name; not needed for a single node.
         directory: the directory of the node's store, if it is not the usual one.
         journal: a file for requests, which are then carried out once even if this process dies: the next process with
             the same journal first learns their outcomes. See `Client.journal`.
-        recalls: write no requests to the journal, but only this client's name: the node keeps the tags of
-            `Client.submit`, and reports the last ones: see `Client.recall`. Forget each tag there before 64 others have
-            followed, because further requests wait for this.
+        recalls: whether to write only this client's name to the journal, and no requests. The node then keeps the tags
+            of `Client.submit`, and reports the last of them (see `Client.recall`). Forget each tag there before 64
+            others have followed, because further requests wait for this.
         in_question: with `recalls`, tags whose outcomes an earlier client may not know. If the node has forgotten them,
-            the journal has them as in doubt.
+            the journal marks them as in doubt.
         patience_s: how long the node may be away before requests fail.
 
     Raises:
@@ -204,7 +204,7 @@ class Taken(list[ReceivedMessage]):
 
     @property
     def is_held(self) -> bool:
-        """Whether it can still commit; if its connection broke, its messages are back in their queue."""
+        """Whether it can still commit. If its connection broke, its messages are back in their queue."""
         return self._is_held()
 
     def send(self, destination: str, draft: Draft) -> None:
@@ -220,7 +220,7 @@ class Taken(list[ReceivedMessage]):
     def reply(
         self, message: ReceivedMessage, body: bytes, label: str = "", **options: Unpack[DraftOptions]
     ) -> None:
-        """Answer a message together with the commit, at the queue that it names, with its correlation id.
+        """Answer a message together with the commit, at the queue that the message names, with its correlation id.
 
         Args:
             options: see `mqproto.messages.drafts.Draft`.
@@ -235,7 +235,7 @@ class Taken(list[ReceivedMessage]):
 
 
 class Recall:
-    """The node's memory of requests with a tag, in place of a journal; see `connect`."""
+    """The node's memory of requests with a tag, used instead of a journal; see `connect`."""
 
     def __init__(self, exchange: Exchange, manager: Guid) -> None:
         self.accepted = [
@@ -255,7 +255,7 @@ class Client:
 
     Every method may raise NodeUnreachable, and the node's objection to the request: UsageError, TopologyError or
     FormatNameError. Methods that change something raise InDoubt if the node went away meanwhile and did not come back
-    in time: the request may have been carried out, or not. With a journal, the next client learns that.
+    in time, so that the request may have been carried out, or not. With a journal, the next client learns which.
     """
 
     def __init__(self, exchange: Exchange, journal: Journal | None = None, again: str = "") -> None:
@@ -272,13 +272,13 @@ class Client:
         self._leases = Leases(exchange, self.manager)
 
     async def lost(self) -> None:
-        """Return when the node was away for too long: every request fails from then on."""
+        """Return when the node has been away for too long. From then on, every request fails."""
         await self._exchange.lost.wait()
 
     async def send(
         self, destination: str, body: bytes, label: str = "", **options: Unpack[DraftOptions]
     ) -> MessageId:
-        """Send one message; when this returns, the node has accepted it, and has it on disk unless it is express.
+        """Send one message. When this returns, the node has accepted it and, unless it is express, has it on disk.
 
         If this is cancelled, the node may have accepted the message, or not.
 
@@ -296,7 +296,7 @@ class Client:
     async def send_many(self, destination: str, drafts: Iterable[Draft]) -> list[MessageId]:
         """Send messages, in order: all of them transactional or none.
 
-        A long list goes in parts, each accepted completely or not at all; an error says nothing about earlier parts.
+        A long list is sent in parts, each accepted completely or not at all. An error says nothing about earlier parts.
         `destination` may name several queues, separated by commas. Each queue gets a copy of each message with its own
         identifier; the copies of a message follow each other, in the order of the names.
         """
@@ -370,7 +370,7 @@ class Client:
         *,
         tag: Callable[[Sequence[ReceivedMessage]], bytes] | None = None,
     ) -> list[ReceivedMessage]:
-        """Take up to `limit` messages, as soon as there is one; none if `timeout_s` passes first.
+        """Take up to `limit` messages as soon as there is one; return none if `timeout_s` passes first.
 
         They belong to the caller from then on: if the caller fails, they are lost. `transaction` has no such gap, and
         with a journal this method has none, either.
@@ -409,7 +409,7 @@ class Client:
         Args:
             chosen: receive these messages, in the order of the queue; `limit` and `timeout_s` are ignored then.
             fence: a number that increases with each program that takes over as receiver. The messages of earlier
-                receivers go back first, and they get no more; 0 is for receivers without such an order.
+                receivers go back first, and these receivers get no more; 0 is for receivers without such an order.
 
         Raises:
             RolledBack: the connection broke within the block, or a later fence has come: the messages are back in the
@@ -437,7 +437,7 @@ class Client:
                 raise
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
-        """Look at the first messages of a queue, as many as the node has in memory. They stay."""
+        """Look at the first messages of a queue, as many as the node has in memory. They stay in the queue."""
         found = await self._exchange.ask(Operation.PEEK, control.Peek(queue, limit))
         return received(found.packets, found.delivery_counts)
 
@@ -449,10 +449,10 @@ class Client:
     # For operators
 
     async def explain(self, subject: str = "", limit: int = 5) -> Explanation:
-        """Explain why something waits: all the node knows about a queue, a destination node, or a message.
+        """Explain why something waits: everything that the node knows about a queue, a destination node, or a message.
 
         Args:
-            subject: a queue's name, a node's, or a message's identifier; empty for all queues.
+            subject: the name of a queue or a node, or a message's identifier; empty for all queues.
             limit: how many messages of each queue to include.
         """
         answer: Explanation = await self._exchange.ask(Operation.EXPLAIN, control.Explain(subject, limit))
@@ -461,16 +461,16 @@ class Client:
     async def scrub(self) -> None:
         """Erase all traces of messages that have left the node from the files of its store.
 
-        This takes about as long as a backup of the store; the node goes on meanwhile.
+        This takes about as long as a backup of the store. Meanwhile the node continues to work.
         """
         await self._exchange.ask(Operation.SCRUB, control.Nothing())
 
     async def pause(self, queue: str) -> None:
-        """Send nothing more to a queue, or to a node, until `resume`, even across restarts."""
+        """Send nothing more to a queue or a node until `resume`, even across restarts."""
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, True))
 
     async def resume(self, queue: str) -> None:
-        """Send to a paused queue or node again."""
+        """Resume sending to a paused queue or node."""
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, False))
 
     async def peers(self) -> PeersStatus:
@@ -481,7 +481,7 @@ class Client:
     async def block(self, network: str, *, forced: bool = False) -> control.Blocked:
         """Answer no connection from an address or a network, even after restarts.
 
-        forced: even if a node of the topology connects from there; messages to it are still sent.
+        forced: whether to do so even if a node of the topology connects from there. Messages to it are still sent.
 
         Raises:
             UsageError: it is not a network, a node connects from there, or too many are blocked.
@@ -497,7 +497,7 @@ class Client:
         return await self._block(network, is_blocked=False, forced=False)
 
     async def peer(self, wish: control.PeerFacts) -> MetStatus:
-        """Tell the node where an undeclared queue manager is or has moved to, or have it forgotten.
+        """Tell the node where an undeclared queue manager is or has moved to, or make the node forget it.
 
         Raises:
             UsageError, FormatNameError: there is no such queue manager, or the wish is not valid.
@@ -506,7 +506,7 @@ class Client:
         return found
 
     async def read_keys(self) -> bool:
-        """Have the node read its keys again, after they have changed; return True once that is done.
+        """Make the node read its keys again after they have changed. Return True once that is done.
 
         Raises:
             UsageError: a file cannot be used; the node keeps its old keys.
@@ -522,7 +522,7 @@ class Client:
     async def purge(self, queue: str) -> int:
         """Delete all messages in a queue of the node, or in its outgoing queue to another node; return their number.
 
-        It may take a while until a long queue is empty. Dead letters and acknowledgments follow as requested.
+        It may take a while until a long queue is empty. Dead letters and acknowledgments are sent as requested.
         """
         return await self._count(Operation.PURGE, control.OneQueue(queue))
 
@@ -532,7 +532,7 @@ class Client:
         return answer.queues
 
     async def make(self, queue: str, **properties: Unpack[MadeOptions]) -> DeclaredQueue:
-        """Have the node make a queue, which survives restarts; return it.
+        """Make a queue at the node, which survives restarts; return the queue.
 
         Args:
             queue: its name, or a path name such as `.\\private$\\orders`.
@@ -545,7 +545,7 @@ class Client:
         return made
 
     async def change(self, queue: str, **properties: Unpack[ChangedOptions]) -> DeclaredQueue:
-        """Change properties of a queue, which survives restarts; return the changed queue.
+        """Change properties of a queue permanently; return the changed queue.
 
         Raises:
             UsageError: it cannot be changed, for example because a journal to be removed is not empty.
@@ -613,7 +613,7 @@ class Leases:
             raise
 
     async def _give_up(self, pending: PendingRequest) -> _Lease | None:
-        """Abandon a request; return the messages that were handed out nevertheless, or None if that is not known."""
+        """Abandon a request. Return the messages that were handed out nevertheless, or None if that is not known."""
         with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
             try:
                 await self._exchange.ask(Operation.ABANDON, control.Abandon(pending.request))

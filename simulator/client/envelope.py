@@ -1,4 +1,4 @@
-"""Message properties that exist in HTTP but have no field in MSMQ: they travel in the message's extension.
+"""Message properties that exist in HTTP, but have no field in MSMQ. They travel in the message's extension.
 
     extension    JSON, an object: {"envelope": 1, "content_type": "application/json", "producer_key": "order-17",
                                    "headers": {"traceparent": "00-...", "ce-type": "order"}}
@@ -20,18 +20,18 @@ from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 
 ENVELOPE_LIMIT_BYTES: Final = 10_240
-"""Readers ignore longer extensions; the largest envelope that can be written fits, with a note beside it."""
+"""Readers ignore longer extensions. The largest envelope that can be written fits, with a note beside it."""
 ENVELOPE_ROOM_BYTES: Final = 1_024
-"""How much room a sender leaves for an envelope without headers beside the body."""
+"""The room that a sender leaves beside the body for an envelope without headers."""
 CONTENT_TYPE_LIMIT: Final = 255
 """The most characters of a content type."""
 KEY_LIMIT: Final = 320
-"""The most characters of a producer's id for a message, with the producer's name before it if needed."""
+"""The most characters of a producer's id for a message, with the producer's name in front if needed."""
 KEY_ROOM: Final = 200
-"""How many characters of the id always have room."""
+"""How many characters of the id there is always room for."""
 ORIGIN_LIMIT: Final = 64
 HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
-"""Lower case, because the names of headers are case-insensitive."""
+"""The names of headers in the envelope are in lower case, because case does not matter in them."""
 HEADERS_LIMIT: Final = 32
 HEADERS_LIMIT_CHARS: Final = 4_096
 """The limit for all names and values together."""
@@ -44,8 +44,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content_type: as the producer wrote it; empty if there was none.
     producer_key: the producer's id of the message, the same in each retry; empty if there was none.
     headers: further headers for the consumer, by names in lower case.
-    confirmed: whether a gateway is told the message's outcome: its administration queue then concerns nobody else.
-    origin: the gateway's document history, its own time when it took the message, and since when it has all ids.
+    confirmed: whether a gateway is told the message's outcome. If so, its administration queue concerns nobody else.
+    origin: the gateway's document history, the history's own time when the gateway took the message, and since when the
+    history has all ids.
     """
 
     envelope: int | None = None
@@ -93,7 +94,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def envelope_typed(headers: Sequence[str]) -> Envelope:
-    """Return an envelope with headers as they are typed, `NAME: VALUE`, including the content type.
+    """Return an envelope with headers that are typed as `NAME: VALUE`, including the content type.
 
     Raises:
         UsageError: a header cannot be put into the envelope.
@@ -135,7 +136,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     failure: `business error`, `retrieval failure` or `in doubt`.
     reason: one line, cut short if the extension has no room for all of it.
-    attempts: how often it was attempted, or delivered.
+    attempts: how often the message was attempted, or delivered.
     message: the original's identifier, `GUID\ordinal`.
     queue: where it was, such as `destination\orders`.
     extension: the original's extension, if that was not an envelope.

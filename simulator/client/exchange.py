@@ -1,8 +1,8 @@
 """Requests to a node, and their answers, over one connection after another.
 
-When a connection breaks, the next one continues: unanswered requests are sent again, numbered operations under their
+When a connection breaks, the next one continues: unanswered requests are sent again. Numbered operations keep their
 identifiers, so that each is carried out once ("Duplicate Operation Detection Support"). An operation is in doubt only
-if the node does not come back in time, or has forgotten this client when it does: earlier operations are then not sent
+if the node does not come back in time, or has forgotten this client when it does. Earlier operations are then not sent
 again. With a journal, this also holds if this process dies.
 """
 
@@ -29,7 +29,7 @@ from mqproto.simulator.node import control
 from mqproto.simulator.node.control import ControlFrame, InDoubt, Operation
 
 PATIENCE_S: Final = 10.0
-"""How long a client waits for a node that is gone before waiting requests fail."""
+"""How long a client waits for a node that has gone away before waiting requests fail."""
 SILENCE_S: Final = 30.0
 """If a node with unanswered operations is silent for this long, they are sent again over another connection."""
 
@@ -37,8 +37,8 @@ SILENCE_S: Final = 30.0
 class PendingRequest:
     """A request that has no answer yet.
 
-    volatile: when the node's process ends, it forgets that the request was carried out.
-    tag: the journal keeps it beside the operation, with its outcome, until it is told to forget it.
+    volatile: whether the node forgets, when its process ends, that the request was carried out.
+    tag: the journal keeps the tag with the operation and its outcome, until it is told to forget it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PendingRequest:
         self.request = 0
         self.identifier: int | None = None
         self.asked_of: int | None = None
-        """The life of the node to which the request was first sent."""
+        """The life of the node's store when the request was first sent."""
         self.answered = trio.Event()
         self.answer: ControlFrame | None = None
         self.failure: MqprotoError | None = None
@@ -59,7 +59,7 @@ class PendingRequest:
         """The number of the connection that brought its answer."""
 
     def outcome(self) -> Any:
-        """Return the answer, once the request is `answered`; errors as for `Exchange.ask`."""
+        """Return the answer, once the request is `answered`; raise the errors of `Exchange.ask`."""
         if self.failure is not None:
             raise self.failure
         assert self.answer is not None, "it is answered"
@@ -74,11 +74,11 @@ class Exchange:
         node: the name of the node in errors.
         journal: keeps numbered operations; None if they need not outlive this process.
         patience_s: how long the node may be gone.
-        recalls: the journal has only the invoker's name. The node reports the outcomes of the last operations by their
-            tags, which saves a flush for each. A tagged operation that was carried out stays outstanding until its tag
-            is forgotten, which makes the node remember it.
+        recalls: whether the journal has only the invoker's name. The node reports the outcomes of the last operations
+            by their tags, which saves a flush for each. A tagged operation that was carried out stays outstanding until
+            its tag is forgotten, so the node remembers it.
         in_question: tags of operations of earlier processes whose outcomes the caller does not know. If the node has
-            forgotten the invoker, the journal has them as in doubt from then on.
+            forgotten the invoker, the journal marks them as in doubt.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Exchange:
         self.node = node
         self.hello = control.Hello(control.VERSION, node, b"")
         self.lost = trio.Event()
-        """Set when the client gives up on the node."""
+        """Set when the client gives up waiting for the node."""
         self.recalled: list[control.Sent] = []
         """The node's report on the first connection about requests with tags."""
         self.line = NodeLine(path)
@@ -118,7 +118,7 @@ class Exchange:
         self._begin = trio.Event()
         self._life = trio.CancelScope(shield=True)
         self._silence = trio.CancelScope()
-        """Ends when the node has said nothing for too long."""
+        """A scope that ends when the node has been silent for too long."""
         for each in self._invoker.pending:
             pending = PendingRequest(Operation(each.operation), each.parameter)
             pending.identifier = each.identifier
@@ -126,7 +126,7 @@ class Exchange:
             self._enter(pending)
 
     async def recovered(self) -> None:
-        """Return when the outcomes of all operations in the journal at its opening are known."""
+        """Return when the outcomes of all operations that were in the journal when it was opened are known."""
         for pending in [each for each in self._pending.values() if each.identifier is not None]:
             await pending.answered.wait()
 
@@ -157,7 +157,7 @@ class Exchange:
         return pending
 
     async def answer(self, pending: PendingRequest) -> Any:
-        """Wait for the answer to a request; errors as `ask`."""
+        """Wait for the answer to a request; raise the errors of `ask`."""
         try:
             await pending.answered.wait()
         except trio.Cancelled:
@@ -174,12 +174,12 @@ class Exchange:
             self._begin_more()
 
     def forgo(self, pending: PendingRequest) -> None:
-        """Drop a numbered operation if it was not sent yet."""
+        """Drop a numbered operation if it has not been sent yet."""
         if pending in self._waiting:
             self._waiting.remove(pending)
 
     def close(self) -> None:
-        """Connect no more, and tell the tasks that still wait."""
+        """Make no more connections, and tell the tasks that still wait."""
         self._life.cancel()
         self.line.hang_up()
 
@@ -196,7 +196,7 @@ class Exchange:
         await self._connect()
 
     async def run(self) -> None:
-        """Take answers, over one connection after another, until the node is gone for too long or `close` is called."""
+        """Take answers over successive connections, until the node is gone for too long or `close` is called."""
         with self._life:
             # A task that is cancelled together with us still asks the node about its messages, so this is
             # shielded.
@@ -300,7 +300,7 @@ class Exchange:
         self._begin_more()
 
     def _give_up(self) -> None:
-        """Fail all requests: no answer will come."""
+        """Fail all requests, because no answer will come."""
         self.lost.set()
         self.line.end()
         unanswered = [*self._pending.values(), *self._waiting]
@@ -341,7 +341,7 @@ class Exchange:
             self._begin.set()
 
     def _begin_waiting(self) -> list[PendingRequest]:
-        """Give identifiers to the operations that may begin now; send them, unless a journal must have them first."""
+        """Give identifiers to the operations that may begin now. Send them, unless a journal must have them first."""
         begun = []
         while self._waiting and self._invoker.may_begin:
             pending = self._waiting.popleft()
@@ -357,7 +357,7 @@ class Exchange:
             self._send(pending)
 
     async def _begin_in_journal(self, journal: Journal) -> None:
-        """Begin operations with a journal: many that wait at once share one of its transactions."""
+        """Begin operations with a journal. If many wait at once, they share one of its transactions."""
         while True:
             await self._begin.wait()
             self._begin = trio.Event()
@@ -388,7 +388,7 @@ class Exchange:
         self._begin_more()
 
     def _answered(self, pending: PendingRequest) -> None:
-        """Take the answer to a request; another operation may begin."""
+        """Take the answer to a request, so that another operation may begin."""
         pending.connection = self.line.count
         pending.answered.set()
         if pending.identifier is not None:
@@ -419,7 +419,7 @@ class Exchange:
 
 
 def _withdrawn(journal: Journal, unsent: list[PendingRequest]) -> bool:
-    """Withdraw unsent operations; return whether this is on disk. If it is not, the next client sends them."""
+    """Withdraw unsent operations. Return whether this is on disk; if it is not, the next client sends them."""
     for pending in reversed(unsent):
         if pending.identifier is not None:
             journal.withdraw(pending.identifier)

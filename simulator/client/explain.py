@@ -1,7 +1,7 @@
 """Explains why a message waits: what is stuck, since when, why, what happens next, and what to do.
 
-Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`); the words are made here, for the person who
-is called at night.
+Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`). This module makes the words, for the person
+who is called at night.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.live import Away
 
 NEARLY_FULL: Final = 0.75
-"""A queue that has used this part of its quota is reported as nearly full."""
+"""A queue is reported as nearly full if it has used this part of its quota."""
 SOON_S: Final = 86_400
-"""If a store's room will be used up within this time, this is reported."""
+"""A store is reported if its room will be used up within this time."""
 RESENDS_BEFORE_DOUBT: Final = 2
 """After this many resends without an OrderAck, the possible reasons are explained."""
 RECEIVERS_SHOWN: Final = 5
@@ -54,7 +54,7 @@ class Explainer:
         self._in_full = in_full
 
     def lines(self, found: Mapping[str, Explanation | Away]) -> Iterator[str]:
-        """Yield the lines for all answers, which come by the node's name."""
+        """Yield the lines for all answers, which are given by the name of their node."""
         from mqproto.simulator.client.live import Away
 
         for name, explanation in found.items():
@@ -293,7 +293,7 @@ class Explainer:
     # Messages
 
     def _messages(self, messages: list[MessageStatus], count: int, status: NodeStatus) -> Iterator[str]:
-        """Describe some messages of a queue that has `count` of them."""
+        """Describe some of a queue's messages, of which there are `count`."""
         yield from (f"  {self._message(one, status)}" for one in messages)
         rest = count - sum(one.copies for one in messages)
         if self._in_full and messages and rest > 0:
@@ -309,7 +309,7 @@ class Explainer:
         return f"{identifier(message)}{label}, {size}, {age} old{copies}: {self._spot(message, status)}"
 
     def _spot(self, message: MessageStatus, status: NodeStatus) -> str:
-        """Say where a message is, and what ends its wait."""
+        """Return where a message is, and what will end its wait."""
         destination = known_as(self._topology, message.destination)
         in_queue = message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED)
         if in_queue and (is_kept(message.queue) or message.is_letter):

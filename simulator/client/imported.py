@@ -29,7 +29,7 @@ ONLY_IF_NAMED: Final = "name a QUEUE to have it sent there"
 class LeftOut(NamedTuple):
     """A message that is not sent.
 
-    line: its line number, from 1.
+    line: the message's line number, from 1.
     message: its identifier; empty if it cannot be read.
     """
 
@@ -68,7 +68,7 @@ class ImportedMessage(NamedTuple):
 
 @dataclass(slots=True)
 class Import:
-    """The messages to send, in the order of the file, and those left out.
+    """The messages to send, in the order of the file, and the messages that are left out.
 
     nodes: the nodes whose stores the messages are from.
     """
@@ -111,7 +111,7 @@ def read_import(lines: Iterable[str], where: str, queue: str | None, *, has_jour
     Args:
         where: the name of the file.
         queue: the destination of all messages; None for each message's own.
-        has_journal: whether they are sent with a journal, which express messages do not outlive.
+        has_journal: whether they are sent with a journal, which may outlive express messages.
 
     Raises:
         UsageError: a line is not from an export, or was changed by hand.

@@ -1,4 +1,4 @@
-"""The journal of an invoker's numbered operations on disk: if a process dies, the next one continues from it.
+"""The journal of an invoker's numbered operations on disk. If a process dies, the next one continues from it.
 
 It is one SQLite file, with its `-wal`: the invoker's name, its node, the last number, and each operation with an
 unknown outcome, written before it is sent. Operations with a tag stay, with their outcomes, until they are forgotten;
@@ -26,12 +26,14 @@ from mqproto.simulator.node.control import ControlFrame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 HEAD_BYTES: Final = 32
-"""The size of the head of SQLite's log, which differs each time the log begins anew."""
+"""The size of the head of SQLite's log, which changes whenever the log begins anew."""
 ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
-"""Replaces the life in a journal that was written before document histories had lives."""
+"""The life in a journal that was written before document histories had lives."""
 LAYOUT: Final = 2
-"""Layout 1 has no birth: the node knows the invoker only if it still keeps the invoker's outcomes."""
+"""The layout of the file. In layout 1 there is no birth: the node knows the invoker only if it still keeps the
+invoker's outcomes.
+"""
 FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
     **ADVICE,
@@ -52,7 +54,7 @@ CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
 
 
 class HistorySeen(NamedTuple):
-    """A gateway's knowledge of its document history, from its journal.
+    """What a gateway knows about its document history, from its journal.
 
     life: its name; now_s: the last known time on its own clock; address: its URL, without a password.
     """
@@ -114,14 +116,14 @@ class Journal:
 
     @property
     def seen(self) -> HistorySeen | None:
-        """Return the journal's knowledge of its document history; None if it is new."""
+        """Return what the journal knows about its document history; None if the journal is new."""
         if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchall():
             [row] = self._db.execute("SELECT life, now_s, address FROM history").fetchall()
             return HistorySeen(*row)
         return None if self._node is None else HistorySeen(EARLIER, 0.0, "")
 
     def saw(self, seen: HistorySeen) -> None:
-        """Record its knowledge of its document history; it is on disk when this returns.
+        """Record what it knows about its document history. It is on disk when this returns.
 
         Raises:
             StoreError: it could not be written.
@@ -180,7 +182,7 @@ class Journal:
                 del self._numbers[identifier]
 
     def begin(self, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
-        """Record operations, as (identifier, operation, parameter, tag); they are on disk when this returns.
+        """Record operations, as (identifier, operation, parameter, tag). They are on disk when this returns.
 
         Raises:
             StoreError: the operations could not be written.
@@ -206,11 +208,11 @@ class Journal:
             del self._forgotten[: len(forgotten)]
 
     def end(self, identifier: int, answer: ControlFrame) -> None:
-        """Record the outcome of an operation; the next commit puts it on disk. Until then the node knows it."""
+        """Record the outcome of an operation. The next commit puts it on disk; until then only the node has it."""
         self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
 
     def withdraw(self, identifier: int) -> None:
-        """Withdraw the newest operation, which was never sent: the next one gets its identifier."""
+        """Withdraw the newest operation, which was never sent. The next one gets its identifier."""
         number = self._numbers.pop(identifier)
         assert number == self._following - 1, "those after it are withdrawn first"
         self._following = number
@@ -227,7 +229,7 @@ class Journal:
             yield Operated(number, Operation(operation), tag, ControlFrame(answer, 0, outcome))
 
     def forget(self, tags: Iterable[bytes]) -> None:
-        """Forget the outcomes of operations with these tags; they are deleted with the next commit."""
+        """Forget the outcomes of operations with these tags. They are deleted with the next commit."""
         self._forgotten += ((tag,) for tag in tags)
 
     def scrub(self) -> None:
@@ -298,7 +300,8 @@ def opened(path: Path) -> Iterator[Journal]:
 
 
 def back_up(path: Path, target: Path) -> None:
-    """Copy a journal as of one moment, even if a process has it open: it locks out SQLite, but not file reads.
+    """Copy a journal as of one moment, even if a process has it open. Its lock keeps out SQLite, but not reads of the
+    file.
 
     As long as the head of the log stays the same, the log has everything that goes into the tables.
 
@@ -335,7 +338,7 @@ def back_up(path: Path, target: Path) -> None:
 
 
 def seen_in(path: Path) -> HistorySeen | None:
-    """Return a journal's knowledge of its document history, even if a process has it open.
+    """Return what a journal knows about its document history, even if a process has it open.
 
     Raises:
         StoreError: it is damaged, or its log begins again all the time.

@@ -22,12 +22,12 @@ from mqproto.simulator.topology.resolve import is_bare, node_of
 T = TypeVar("T")
 
 LOOK_S: Final = 2.0
-"""How long each node may take to answer a question to all nodes."""
+"""How long each node may take to answer a question that goes to all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """A node that has not answered. It is falsy; answers are truthy.
+    """A node that has not answered. It is falsy, whereas answers are truthy.
 
     process: the process that listens at its socket; 0 if unknown, None if there is none.
     """
@@ -40,7 +40,7 @@ class Away:
         return False if self.process is None else None
 
     def after(self, otherwise: str) -> str:
-        """Return in words what becomes of a request; if the node is not running, `otherwise` when it is started."""
+        """Return in words what will happen to a request; if the node is not running, `otherwise` once it runs."""
         return f"is {self}, " + (
             f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
         )
@@ -62,7 +62,7 @@ async def ask_all(
     *,
     nodes: Iterable[str] | None = None,
 ) -> dict[str, T | Away]:
-    """Ask all nodes at once, or only one; return their answers. Each node has LOOK_S to answer.
+    """Ask all nodes at once, or only one, and return their answers. Each node has LOOK_S to answer.
 
     nodes: the nodes to ask if none is named; by default all.
 
@@ -106,7 +106,7 @@ async def ask_all(
 def none_answered(topology: str, found: Mapping[str, object], start: str) -> str:
     """Return the error text if every node is Away.
 
-    start: the command that runs all nodes.
+    start: the command that starts all nodes.
     """
     there = [
         f"{name} is {one}" for name, one in found.items() if isinstance(one, Away) and one.process is not None
@@ -131,7 +131,7 @@ def _process_at(path: Path) -> int | None:
 
 
 async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
-    """Return the place with the queues that its nodes report; for nodes that do not run here, those in the file.
+    """Return the place with the queues that its nodes report. Nodes that do not run here have those from the file.
 
     Args:
         names: the queues of interest, to ask only the necessary nodes; by default all are asked.
@@ -153,7 +153,7 @@ async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
 
 
 async def those_away(place: Place, *names: str) -> list[str]:
-    """Return nodes that may have these queues, but do not run here: their queues may not all be in the file."""
+    """Return nodes that may have these queues, but do not run here, so that not all their queues may be in the file."""
     told = await _told_by(_those_meant(place, names), place)
     return sorted(name for name, queues in told.items() if isinstance(queues, Away))
 
@@ -180,7 +180,7 @@ def _says_no_node(queue: str) -> bool:
 
 
 def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:
-    """Return the nodes that may have these queues; all nodes if a name does not tell its node."""
+    """Return the nodes that may have these queues; all nodes if a name does not include its node."""
     nodes = place.topology.nodes
     meant: set[str] = set()
     for name in names:

@@ -1,4 +1,4 @@
-"""The connection of a client to its node: a socket, the introduction, frames in both directions."""
+"""A client's connection to its node: the socket, the introduction, and frames in both directions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BUSY_PAUSE_S: Final = 0.02
 
 
 class NodeUnreachable(MqprotoError):  # noqa: N818
-    """The node does not run; no request was sent whose outcome could be in doubt."""
+    """The node does not run. No request was sent, so no outcome is in doubt."""
 
 
 class NodeLine:
-    """One connection after another to a node's socket.
+    """Successive connections to a node's socket.
 
     count: the number of connections so far.
     """
@@ -37,7 +37,7 @@ class NodeLine:
         self._buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
 
     def open(self, nursery: trio.Nursery, command: str) -> None:
-        """Set the nursery for connections, and the command that starts the node; errors name the command."""
+        """Set the nursery for connections, and the command that starts the node, which errors name."""
         self._nursery = nursery
         self._command = command
 
@@ -93,7 +93,7 @@ class NodeLine:
         return self._connection.unsent_bytes if self._connection else 0
 
     async def flushed(self) -> None:
-        """Return when the node has read all that was sent, or the connection is broken."""
+        """Return when the node has read everything that was sent, or the connection is broken."""
         if self._connection:
             await self._connection.flushed()
 
@@ -108,12 +108,12 @@ class NodeLine:
         return await _read(self._connection, self._buffer)
 
     def hang_up(self) -> None:
-        """Continue over another connection: messages handed out over this one go back."""
+        """Continue over another connection, so that messages handed out over this one go back."""
         if self._connection:
             self._connection.close()
 
     def end(self) -> None:
-        """Note that the connection has ended, and that there is no other yet."""
+        """Note that the connection has ended, and that there is no other one yet."""
         self.hang_up()
         self._connection = None
 

@@ -1,4 +1,4 @@
-"""Operators' commands: show queues, explain, pause, purge, send back."""
+"""Operators' commands: showing queues, explaining, pausing, purging, and sending back."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def explanations(
 
 
 def _is_queue_of_one(topology: Topology, subject: str) -> bool:
-    """Whether the subject is the bare name of one node's queue. System queues, which each node has, do not count."""
+    """Whether the subject is just the name of one node's queue. System queues, which each node has, do not count."""
     is_node = subject.casefold() in {name.casefold() for name in topology.nodes}
     return (
         is_bare(subject) and not is_node and MessageId.parse(subject) is None and not is_system_queue(subject)
@@ -118,7 +118,7 @@ WORDS: Final = ("bytes", "state", "next hop", "why")
 
 
 def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], options: str = "") -> None:
-    """Print every queue of every node for people; system queues and columns appear only if they are not empty.
+    """Print every queue of every node for people. System queues and columns appear only if they are not empty.
 
     options: the options that a proposed command needs to find the nodes.
     """
@@ -145,7 +145,7 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], opti
 
 
 def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Sequence[bool]) -> None:
-    """Print the same table on a narrow screen: reasons for waiting are below the rows, and long names end in dots."""
+    """Print the same table on a narrow screen: reasons for waiting are below the rows, and dots end long names."""
     headings = ("queue", *COUNTS, *WORDS[:-1])
     table = plain_table()
     for place, (heading, is_filled) in enumerate(zip(headings, filled, strict=False)):
@@ -163,7 +163,7 @@ def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Seq
 
 
 def _unlisted(found: Mapping[str, NodeStatus | Away], options: str) -> Iterator[str]:
-    """Yield lines about each node's further queues, which its status does not list."""
+    """Yield lines about further queues of each node that its status does not list."""
     for name, status in found.items():
         if not isinstance(status, Away) and status.unlisted:
             yield (
@@ -310,7 +310,7 @@ async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:
 async def send_back(
     place: Place, node: str | None, queue: str, identifiers: Sequence[str]
 ) -> tuple[int, int]:
-    """Send named or all dead letters or journaled messages again; return how many were sent, and how many stay.
+    """Send named or all dead letters or journaled messages again. Return how many were sent, and how many stay.
 
     Raises:
         UsageError: the queue is of another kind or lacks such a message, or the text is not an identifier.

@@ -1,7 +1,7 @@
-"""A thread that runs trio, for programs without trio, and context managers that are held open there.
+"""A thread that runs trio for programs without trio, and context managers that are held open in it.
 
 anyio's portal carries calls into the thread and brings their answers back. `Held` is a context manager that is entered
-and left from elsewhere.
+and left from another thread.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class Held(Generic[T]):
         raise self._raised
 
     async def leave(self, failure: BaseException | None) -> bool:
-        """Leave the context manager as the caller's block was left; return whether it suppresses the exception."""
+        """Leave the context manager in the way in which the caller's block was left. Return whether it suppresses the
+        exception.
+        """
         self._failure = failure if failure is None or isinstance(failure, Exception) else _LeftError()
         self._left.set()
         await self._until(self._ended)

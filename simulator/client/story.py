@@ -28,13 +28,13 @@ from mqproto.turn.effects import UNKNOWN_COUNT
 from mqproto.turn.waypoints import Waypoint, missing_before
 
 STEPS_LIMIT: Final = 10_000
-"""The most steps in one story. A message that is sent again for days has more; the rest is only counted."""
+"""The most steps in one story. A message that is sent again for days has more, which are only counted."""
 MESSAGES_LIMIT: Final = 1_000
 """The most messages with one producer's key."""
 ORDERS: Final = frozenset({"purge", "delete", "return", "pause", "resume"})
-"""Operators' actions on all messages of a queue: the story of a message names the operator."""
+"""Operators' actions on all messages of a queue; the story of a message names the operator."""
 LINE_LIMIT_BYTES: Final = 64 * 2**10
-"""The longest line; a longer one is not ours."""
+"""The longest line. A longer line is not one of ours."""
 COMMON: Final = frozenset({"timestamp", "node", "event", "level", "message"})
 """The fields of every line, besides its facts."""
 
@@ -43,7 +43,7 @@ class Step(NamedTuple):
     """One line of a log.
 
     time: UTC, in ISO 8601 to the microsecond, so the texts sort by time.
-    who: a node's name, or a gateway's or trigger's.
+    who: the name of a node, a gateway or a trigger.
     message: the identifier; empty if the line names the message in another way.
     """
 
@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
     @property
     def copy_in(self) -> str:
-        """The journal or dead-letter queue of the copy that this step is about; empty for the message itself."""
+        """The journal or dead-letter queue with the copy that this step is about; empty for the message itself."""
         queue = str(self.facts.get("queue", ""))
         return queue if is_kept(queue) else ""
 
@@ -106,7 +106,7 @@ def story_of(
     """Return everything in these logs about a message, or about all messages with a producer's key, in order of time.
 
     Args:
-        names: the further identifiers of the message, from each time that it was sent again.
+        names: the further identifiers of the message, one for each time that it was sent again.
 
     Raises:
         OSError: a log cannot be read.
@@ -152,7 +152,7 @@ class _Steps:
     """Chooses the lines that belong to a story.
 
     An OrderAck for messages sent before the node's last start has only numbers. Other lines of that node show which of
-    these are ours.
+    these numbers are ours.
     """
 
     def __init__(self, subject: str, messages: Collection[str], topology: Topology) -> None:
@@ -219,12 +219,12 @@ _OPERATED: Final = json.dumps({"event": EVENT}).strip("{}").encode()
 
 
 def _quoted(text: str) -> bytes:
-    """Return a text as it appears in a line of JSON."""
+    """Return a text in the form that it has in a line of JSON."""
     return json.dumps(text).encode()
 
 
 def _has_waypoint(line: bytes) -> bool:
-    """Whether a line is of the kind that every message leaves in a node's log, and that other logs never have."""
+    """Whether a line is of a kind that every message causes in a node's log, and that other logs never have."""
     return b'"event": "sent"' in line or b'"event": "queued"' in line
 
 
@@ -300,7 +300,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 
 def said(story: MessageStory, step: Step, topology: Topology) -> str:
-    """Return the step in words; with the message's identifier, if the story has several messages."""
+    """Return the step in words. If the story has several messages, the message's identifier is included."""
     words = ", ".join(_details(step, topology))
     name = f"{step.message}: " * (len(story.messages) > 1 and bool(step.message))
     return f"{name}{step.event}" + f": {words}" * bool(words)

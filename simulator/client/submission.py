@@ -1,5 +1,5 @@
-"""Sends or receives a known number of messages, over any number of restarts: `mqproto send --resume FILE`, and
-`receive`.
+"""Sends or receives a known number of messages, over any number of restarts: `mqproto send --resume FILE`, and the same
+for `receive`.
 
 The journal knows how much of the work is done. So a killed command can be started again with the same arguments and
 continues where it stopped: no message is lost or doubled, and the last run prints the same as an uninterrupted one.
@@ -24,7 +24,7 @@ from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):
-    """The tag of messages that one request carried; the digest is over the request."""
+    """The tag of messages that one request carried. The digest is of the request."""
 
     first: int
     count: int
@@ -51,7 +51,7 @@ _decoder = msgspec.msgpack.Decoder(SentPart | TakenPart)
 
 
 async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) -> list[MessageId]:
-    """Send the messages that the client's journal does not have yet, in order; return the identifiers of all.
+    """Send the messages that the client's journal does not have yet, in order. Return the identifiers of all messages.
 
     Raises:
         UsageError: a message cannot be sent; or the journal is for other messages, destinations or options.
@@ -107,7 +107,7 @@ async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]])
 
 
 def _rest_of_run(runs: Sequence[tuple[str, Sequence[Draft]]], done: int) -> tuple[str, Sequence[Draft]]:
-    """Return the run of the message with this number, from that message on; an empty run after the last message."""
+    """Return the run of the message with this number, from that message on; empty after the last message."""
     for destination, drafts in runs:
         if done < len(drafts):
             return destination, drafts[done:]
@@ -162,7 +162,7 @@ async def receive_all(
 
 
 def _part(tag: bytes) -> SentPart | TakenPart | None:
-    """Decode a tag; return None if another program, such as a gateway, made it."""
+    """Decode a tag. Return None if another program, such as a gateway, made it."""
     try:
         part: SentPart | TakenPart = _decoder.decode(tag)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""Applications' commands: send, receive, peek."""
+"""Applications' commands: sending, receiving and peeking."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def acknowledgments(
 ) -> int:
     """Return the requested acknowledgments for Draft.acknowledgments: with an administration queue, all by default.
 
-    name, where: the names of the acknowledgment and queue options in error texts.
+    name, where: the names of the options for acknowledgments and for the queue, in error texts.
 
     Raises:
         UsageError: there is no such acknowledgment.
@@ -114,7 +114,7 @@ def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[in
 
 
 def signer(user: str, *, signs: bool) -> str:
-    """Return the name of the signing key at the node: a user's, or its own; empty for none."""
+    """Return the name of the signing key at the node: a user's key, or the node's own; empty for none."""
     return user or (SIGNING if signs else "")
 
 
@@ -132,7 +132,7 @@ def sender_id(typed: str) -> str:
 def extension(text: str | None, file: Path | None, headers: Sequence[str] = ()) -> bytes:
     """Return the extension, given in one of three ways; empty if none was given.
 
-    headers: as they are typed, for the consumer behind a trigger.
+    headers: as they are typed, for the consumer that a trigger calls.
 
     Raises:
         UsageError: several were given, a header cannot be put into an envelope, or the file is unreadable or too long.
@@ -214,10 +214,10 @@ async def send(
     transactional: bool | None = None,
     together: bool = False,
 ) -> list[str]:
-    """Send each body and return the identifiers. With a journal, send only those that it does not have yet.
+    """Send each body, and return the identifiers. With a journal, send only bodies that it does not have yet.
 
     like: a draft with the properties that they have in common.
-    transactional: None for the queue's declared kind; together: whether all are one transaction.
+    transactional: None for the queue's declared kind; together: whether all messages form one transaction.
     handed_over: called now and then with the number of messages sent so far, if they are sent in parts.
 
     Raises:
@@ -302,7 +302,7 @@ class Importing:
 def importing(
     place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None
 ) -> Importing:
-    """Yield the sendable messages of a file that `mqproto store export` has written; - stands for stdin.
+    """Yield the sendable messages of a file from `mqproto store export`; - stands for stdin.
 
     place: with the current queues (`mqproto.simulator.client.live.as_it_is`).
 
@@ -345,7 +345,7 @@ def importing(
 
 
 def _node_of(topology: Topology, found: Import) -> str:
-    """Return the node whose store the messages are from, or the first node if the topology does not know it."""
+    """Return the node from whose store the messages are; the first node if the topology does not have it."""
     known = sorted(one.name for guid in found.nodes if (one := topology.node_by_guid(guid)) is not None)
     if len(known) > 1:
         raise UsageError(f"they are from stores of {', '.join(known)}: say with --node who is to send them")
@@ -353,12 +353,12 @@ def _node_of(topology: Topology, found: Import) -> str:
 
 
 def _whole(place: Place, queue: str) -> str:
-    """Return a queue's name with its node added, if the name is bare."""
+    """Return a queue's full name: if the node is missing, it is added."""
     return f"{places.host_of(place, None, queue)}\\{queue}" if is_bare(queue) else queue
 
 
 def _takes_transactional(topology: Topology, queue: str, at: str) -> bool | None:
-    """Whether a queue takes only transactional messages; None for an unknown queue."""
+    """Whether a queue takes only transactional messages; None if the queue is unknown."""
     if is_elsewhere(topology, queue):
         return None
     found = topology.resolve(queue, at=at)
@@ -378,7 +378,7 @@ async def receive(
     reject: bool = False,
     journal: Path | None = None,
 ) -> int:
-    """Receive up to `count` messages in transactions, and show each before its transaction ends; return their number.
+    """Receive up to `count` messages in transactions, and show each before its transaction ends. Return their number.
 
     reject: whether each transaction refuses its messages for good.
     journal: keeps the received messages, instead of transactions; messages in it already are shown first, and counted.
@@ -437,16 +437,16 @@ def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
 
 
 def _on_a_terminal(body: bytes) -> bytes:
-    """Return the body with escapes for bytes that are not text, which could upset a terminal."""
+    """Return the body with escapes for bytes that are not text, because they could upset a terminal."""
     text = body.decode("utf-8", "backslashreplace")
     shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
     return "".join(shown).encode("utf-8")
 
 
 def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """Return a message for programs: its properties under the names of `send`, and its decoded body.
+    """Return a message for programs: its properties, named as for `send`, and its decoded body.
 
-    Body and extension are text where they are UTF-8, and in base64 where they are not.
+    Body and extension are text if they are UTF-8, otherwise base64.
     """
     record = message.record
     note = FailureNote.of(message.extension)
@@ -503,7 +503,7 @@ def _travelling(envelope: Envelope) -> dict[str, Any]:
 
 
 def _protection(message: ReceivedMessage) -> dict[str, Any]:
-    """Return the verified signer of a message and the cipher used on its way; empty if it had neither."""
+    """Return the verified signer of a message, and the cipher that was used on its way; empty if it had neither."""
     told: dict[str, Any] = {}
     if message.cipher:
         told["encrypted"] = message.cipher
