@@ -1,4 +1,4 @@
-"""The clock of a node: only this module reads the time for the core."""
+"""The clock of a node. Only this module reads the time for the core."""
 
 from __future__ import annotations
 
@@ -18,5 +18,7 @@ class Clock:
         return Moment(uptime_ms=int(trio.current_time() * 1_000), utc_s=int(time.time()))
 
     def at(self, deadline_ms: int | None) -> float:
-        """Return a deadline of the core on trio's clock, half a millisecond later so rounding never wakes us early."""
+        """Return a deadline of the core on trio's clock, half a millisecond later, so that rounding never wakes us
+        early.
+        """
         return math.inf if deadline_ms is None else deadline_ms / 1_000 + 0.0005

@@ -1,4 +1,4 @@
-"""A connected socket, as a node uses it for neighbours and for clients."""
+"""A connected socket, which a node uses for neighbours and for clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READ_BYTES: Final = 256 * 1024
 """The most that one read takes; reads of 1,400 bytes have a fifteenth of the throughput."""
 FAREWELL_S: Final = 2.0
 FAREWELL_BYTES: Final = 16 * 2**20
-"""A connection that we close may take this long to send its queued data, and may receive this much meanwhile."""
+"""How long a connection that we close may take to send its queued data, and how much it may receive meanwhile."""
 
 
 def read_buffer() -> memoryview:
@@ -49,7 +49,7 @@ class Connection:
         connected: the socket; it belongs to the connection from now on.
         nursery: for the task that sends what did not leave at once.
         buffer: what `read` reads into.
-        tap: hears every byte that leaves or arrives.
+        tap: gets every byte that leaves or arrives.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Connection:
         self._flushed.set()
         self.unsent_bytes = 0
         self.failure: OSError | None = None
-        """Why nothing more can be sent; a reader sees an end or an error as well."""
+        """Why nothing more can be sent. A reader sees an end or an error as well."""
 
     @property
     def is_closed(self) -> bool:
@@ -74,7 +74,7 @@ class Connection:
 
     @property
     def round_trip_s(self) -> float | None:
-        """TCP's round-trip time; None if the system does not tell."""
+        """TCP's round-trip time; None if the system does not report it."""
         return None if self.is_closed else round_trip_s(self._socket)
 
     def send(self, data: bytes) -> None:
@@ -139,9 +139,9 @@ class Connection:
         await trio.lowlevel.wait_readable(self._socket)
 
     def read(self, limit_bytes: int = READ_BYTES) -> memoryview | None:
-        """Return the data that has arrived, up to a limit; empty at the end of the stream, None if nothing has.
+        """Return the data that has arrived, up to a limit; empty at the end of the stream, None if nothing has arrived.
 
-        The result lies in the buffer: use it before the next checkpoint.
+        The result is in the buffer, so use it before the next checkpoint.
 
         Raises:
             OSError: the connection broke.
@@ -162,7 +162,7 @@ class Connection:
     async def finish(self) -> None:
         """Send the queued data, wait until the other side ends too, and close; within 2 s and 16 MiB.
 
-        If we closed at once, the kernel could send a reset, which overtakes the last data.
+        If we closed at once, the kernel could send a reset, which would overtake the last data.
         """
         with trio.move_on_after(FAREWELL_S):
             await self.flushed()
@@ -181,7 +181,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close at once; tasks that wait for the socket see trio.ClosedResourceError. A second call does nothing."""
+        """Close at once. Tasks that wait for the socket get trio.ClosedResourceError. A second call does nothing."""
         if not self.is_closed:
             if self._tap is not None:
                 self._tap.finished()

@@ -5,12 +5,12 @@
     payload  msgpack; for an operation from 32 on, its Operation Instance Identifier comes first, one byte
     answer   `DONE` or `FAILED`, with the request's number; in the order in which they are ready
 
-Operations below 32 may be repeated at will. Those from 32 on change something, and are performed once: after a broken
-connection, the client introduces itself as the same invoker (HELLO) and asks for them again under the same identifiers
-("Duplicate Operation Detection Support"; mqproto/edge/operations.py). So a message is received in two steps: RECEIVE
-hands it out until the connection ends, and SETTLE, performed once, takes it from the queue.
+Operations below 32 may be repeated at will. Operations from 32 on change something, and are performed once: after a
+broken connection, the client introduces itself as the same invoker (HELLO) and invokes them again under the same
+identifiers ("Duplicate Operation Detection Support"; mqproto/edge/operations.py). So a message is received in two
+steps: RECEIVE hands it out until the connection ends, and SETTLE, performed once, takes it from the queue.
 
-A client that disconnects abandons its receives; messages that it did not settle return to their places. Messages
+A client that disconnects abandons its receives, and messages that it did not settle return to their places. Messages
 cross the socket as packets, and the client decodes them.
 """
 
@@ -40,12 +40,12 @@ OUTSTANDING_LIMIT: Final = 64
 PROFILE: Final = 64
 """How many instance identifiers of an invoker a node keeps, with their outcomes."""
 BIRTH_BYTES: Final = 16
-"""The birth of an invoker, which only its node can read."""
+"""The size of an invoker's birth, which only its node can read."""
 LASTING_KEPT_DAYS: Final = 30
 """For how many days of running time a node remembers an absent client with a journal."""
 TAG_LIMIT_BYTES: Final = 4_096
 BATCH_LIMIT: Final = 500
-"""The most messages in one request to send, receive or peek. Sends of one request form one transaction."""
+"""The most messages in one request to send, receive or peek. The sends of one request form one transaction."""
 
 head = Struct("length" / Int32ul, "operation" / Int8ul, "request" / Int32ul)
 _head = struct.Struct("<IBI")
@@ -91,7 +91,9 @@ class ControlFrame(NamedTuple):
 
 
 class ControlError(MqprotoError):
-    """The bytes do not form a frame, or a frame is not a valid request; `request` is its number, 0 if unknown."""
+    """The bytes do not form a frame, or a frame is not a valid request; `request` is its number, or 0 if that is
+    unknown.
+    """
 
     def __init__(self, text: str, request: int = 0) -> None:
         super().__init__(text)
@@ -103,7 +105,9 @@ class InDoubt(MqprotoError):  # noqa: N818
 
 
 class RolledBack(MqprotoError):  # noqa: N818
-    """A transaction ended without a commit, because its connection or node ended: its messages are in their places."""
+    """A transaction ended without a commit, because its connection or node ended. Its messages are back in their
+    places.
+    """
 
 
 class Nothing(msgspec.Struct, array_like=True):
@@ -111,13 +115,15 @@ class Nothing(msgspec.Struct, array_like=True):
 
 
 class InvokerIntroduction(msgspec.Struct, array_like=True):
-    """Names the invoker of numbered operations on this connection, 16 bytes; its earlier connection ends now.
+    """Names, in 16 bytes, the invoker of numbered operations on this connection. The invoker's earlier connection ends
+    now.
 
-    lasting: it survives its process, and may come back after a long time.
-    following: the identifier of its next operation, 0 to 255, so a reused one is not taken for an old operation.
-    birth: the `birth` in its last `Hello`; empty if it has none or keeps none: then the node goes by `following` and
-        the first identifier that is invoked.
-    recalls: it has lost its last outcomes and its next identifier: the Hello has to give both.
+    lasting: whether it survives its process, and may come back after a long time.
+    following: the identifier of its next operation, 0 to 255, so that a reused identifier does not seem to mean an old
+    operation.
+    birth: the `birth` in its last `Hello`; empty if it has none or keeps none. In that case the node relies on
+    `following` and on the first identifier that is invoked.
+    recalls: whether it has lost its last outcomes and its next identifier, so that the Hello has to give both.
     """
 
     invoker: bytes = b""
@@ -130,12 +136,12 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
 class Hello(msgspec.Struct, array_like=True):
     """The node's identity. Only this frame is certain to keep its form in another `version`.
 
-    life: a new number each time the node starts; everything that it kept only in memory is gone then.
+    life: a new number each time the node starts, when everything that it kept only in memory is gone.
     profile: how many instance identifiers of an invoker it keeps.
-    birth: tells a forgotten invoker from a new one. The invoker keeps it before it invokes anything, on disk if it
-        lasts, and introduces itself with it from then on.
-    remembered: False if the node has forgotten the invoker's earlier operations. Then nobody can tell whether an
-        operation without an outcome was performed, and it may not be invoked again.
+    birth: distinguishes a forgotten invoker from a new one. The invoker keeps it before it invokes anything, on disk if
+    the invoker is lasting, and introduces itself with it from then on.
+    remembered: False if the node has forgotten the invoker's earlier operations. Then nobody knows whether an operation
+    without an outcome was performed, and it may not be invoked again.
     following, outcomes: after an introduction with `recalls`, the identifier of its next operation, and the remembered
         outcomes in their kept form, in any order.
     """
@@ -152,12 +158,12 @@ class Hello(msgspec.Struct, array_like=True):
 
 
 class Send(msgspec.Struct, array_like=True):
-    """Messages for one or several destinations, separated by commas. All or none are transactional, one by one; all
-    are accepted or none.
+    """Messages for one or several destinations, separated by commas. All or none are transactional, one by one; all are
+    accepted or none.
 
     Queues may be given by any of their names, in the drafts too.
 
-    tag: means something only to the client; it is kept with the outcome.
+    tag: a value that means something only to the client; it is kept with the outcome.
     """
 
     destination: str
@@ -166,14 +172,14 @@ class Send(msgspec.Struct, array_like=True):
 
 
 class SendTogether(msgspec.Struct, array_like=True):
-    """One transaction: transactional messages, each with its destination; all are accepted or none."""
+    """One transaction: transactional messages, each with its destination. All of them are accepted or none."""
 
     messages: list[tuple[str, Draft]]
 
 
 class Sent(msgspec.Struct, array_like=True):
-    """The messages are accepted, and on disk if they are recoverable. Copies of a message stand together, in the order
-    in which the destinations were named.
+    """The messages are accepted, and on disk if they are recoverable. Copies of a message are adjacent, in the order in
+    which the destinations were named.
 
     runs: their ordinals, as (first, count) of each run of successive ordinals.
     tag: the tag of the `Send`.
@@ -201,8 +207,8 @@ class Sent(msgspec.Struct, array_like=True):
 
 
 class Receive(msgspec.Struct, array_like=True):
-    """Asks for up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever. They
-    are handed out in a transaction, which SETTLE ends; the end of the connection rolls it back.
+    """Asks for up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits forever. They are
+    handed out in a transaction, which SETTLE ends; the end of the connection rolls it back.
 
     chosen: take exactly the messages with these sources and ordinals instead, at once.
     fence: 0, or the receiver's epoch. Receivers of lower epochs give way: their unsettled messages go back first, and
@@ -217,8 +223,7 @@ class Receive(msgspec.Struct, array_like=True):
 
 
 class Messages(msgspec.Struct, array_like=True):
-    """Packets without a SessionHeader, and how often each was handed out, including this time; -1 if unknown.
-    `transaction` is the unique number of the transaction to settle, or 0 if there is none."""
+    """Packets without a SessionHeader, and how often each was handed out, including this time, or -1 if unknown."""
 
     transaction: int
     packets: list[bytes]
@@ -254,13 +259,13 @@ class Settle(msgspec.Struct, array_like=True):
 
 
 class Abandon(msgspec.Struct, array_like=True):
-    """Ends the wait of a receive, which is answered at once; one that was answered already is not affected."""
+    """Ends the wait of a receive, which is answered at once. A receive that was already answered is not affected."""
 
     request: int
 
 
 class Hold(msgspec.Struct, array_like=True):
-    """Pauses the outgoing queues of a name, or resumes them; a second time changes nothing."""
+    """Pauses the outgoing queues with a name, or resumes them. A second request changes nothing."""
 
     queue: str
     on_hold: bool
@@ -269,7 +274,7 @@ class Hold(msgspec.Struct, array_like=True):
 class Block(msgspec.Struct, array_like=True):
     """Blocks or unblocks connections from an address or a network.
 
-    forced: also if a node of the topology comes from there.
+    forced: whether to do so even if a node of the topology comes from there.
     """
 
     network: str
@@ -278,7 +283,7 @@ class Block(msgspec.Struct, array_like=True):
 
 
 class Blocked(msgspec.Struct, array_like=True):
-    """The address or network that is now blocked or unblocked, and how many sessions end."""
+    """The address or network that is now blocked or unblocked, and the number of sessions that end."""
 
     network: str
     sessions: int
@@ -288,8 +293,8 @@ class PeerFacts(msgspec.Struct, array_like=True):
     """Facts about an undeclared queue manager.
 
     host: its address or name; empty to forget the queue manager, or if it has moved to where its GUID was last seen.
-    guid: of the queue manager at `host`; empty if unknown.
-    keys: its public keys, by purpose; each a file as `mqproto keys make` writes it.
+    guid: the GUID of the queue manager at `host`; empty if unknown.
+    keys: its public keys, by purpose; each is the content of a file from `mqproto keys make`.
     also: its further addresses.
     """
 
@@ -317,7 +322,7 @@ class QueueReceiver(msgspec.Struct, array_like=True):
     pid, uid, user: the process that connected, according to the kernel; None and empty if unknown.
     since_s: when it first received from the queue over this connection, UTC.
     messages, given_s: how many messages it has not settled, and when it was given the first of them, UTC.
-    program: the first words of its command; empty if the system does not tell.
+    program: the first words of its command; empty if the system does not report it.
     """
 
     queue: str
@@ -331,7 +336,7 @@ class QueueReceiver(msgspec.Struct, array_like=True):
 
 
 class Explanation(msgspec.Struct, array_like=True):
-    """A node's knowledge about a subject: queues, sequences and messages, the oldest of a queue first.
+    """What a node knows about a subject: queues, sequences and messages, the oldest of a queue first.
 
     receivers: the receivers of these queues; unlisted_receivers: how many more there are.
     """
@@ -384,13 +389,13 @@ class SendBack(msgspec.Struct, array_like=True):
 
 
 class Count(msgspec.Struct, array_like=True):
-    """How many messages were affected."""
+    """The number of messages that were affected."""
 
     messages: int
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """The error of a request: its name, its one line, and the name that is missing from a topology, if any."""
+    """The error of a request: its name, its one line of text, and the name that is missing from a topology, if any."""
 
     kind: str
     text: str
@@ -450,7 +455,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.MAKE: DeclaredQueue,
     Operation.CHANGE: DeclaredQueue,
 }
-"""Each request and the payload of its DONE."""
+"""Each request, and the payload of its DONE."""
 
 NUMBERED: Final = frozenset(operation for operation in REQUESTS if is_numbered(operation))
 """The requests that carry an instance identifier."""
@@ -459,7 +464,7 @@ FAILURES: Final[dict[str, type[MqprotoError]]] = {
     kind.__name__: kind
     for kind in (TopologyError, FormatNameError, QuotaExceeded, UsageError, ControlError, InDoubt, RolledBack)
 }
-"""The errors that a FAILED may name; a client raises the same."""
+"""The errors that a FAILED may name. A client raises the same errors."""
 
 LARGE_BYTES: Final = 1 << 16
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -472,8 +477,8 @@ _sent_decoder: Final = msgspec.msgpack.Decoder(Sent)
 def encode(value: object) -> bytes:
     """Return the payload of a frame.
 
-    A large payload goes into a buffer that has room for it: if memory is short, msgspec 0.22 dies of SIGSEGV when it
-    enlarges its own buffer, while our buffer raises MemoryError.
+    A large payload goes into a buffer that has room for it, because msgspec 0.22 dies of SIGSEGV if memory is short
+    when it enlarges its own buffer, whereas ours raises MemoryError.
     """
     bulk_bytes = _bulk_bytes(value)
     if bulk_bytes < LARGE_BYTES:
@@ -512,22 +517,22 @@ def failed(request: int, error: Exception) -> bytes:
 
 
 def failure(error: Exception) -> ControlFrame:
-    """Return a FAILED as a client gets it; its number is set when it is framed."""
+    """Return a FAILED in the form that a client gets. Its number is set when it is framed."""
     return ControlFrame(Operation.FAILED, 0, encode(Failure.of(error)))
 
 
 def done(result: object) -> ControlFrame:
-    """Return a DONE; its number is set when it is framed."""
+    """Return a DONE. Its number is set when it is framed."""
     return ControlFrame(Operation.DONE, 0, encode(result))
 
 
 def kept(answer: ControlFrame) -> bytes:
-    """Return an answer as a node keeps it: DONE or FAILED, one byte, and the payload."""
+    """Return an answer in the form that a node keeps: DONE or FAILED, one byte, and the payload."""
     return bytes((answer.operation,)) + answer.payload
 
 
 def recalled(outcome: bytes) -> ControlFrame:
-    """Return the answer from its kept form."""
+    """Return the answer from the form in which it was kept."""
     return ControlFrame(outcome[0], 0, outcome[1:])
 
 
@@ -575,7 +580,7 @@ def result(operation: Operation, answer: ControlFrame) -> Any:
 
 
 class FrameBuffer:
-    """Takes bytes as they arrive, and gives whole frames.
+    """Takes bytes as they arrive, and returns whole frames.
 
     Args:
         limit_bytes: the largest payload; a longer one is refused as soon as its head arrives, before any of it is kept.

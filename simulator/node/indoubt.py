@@ -1,7 +1,7 @@
 """Lists messages that may have been delivered already: the messages that wait in a restored store.
 
-Nothing is held back, because nobody can tell. Destinations drop messages that they remember. People can compare the
-list with what really happened.
+No message is held back, because nobody knows which of them were delivered. Destinations drop messages that they
+remember. People can compare the list with what really happened.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class InDoubtList(NamedTuple):
 
 
 def list_in_doubt(store: Store, life: NewLife) -> InDoubtList:
-    """List the waiting messages of a store before any leaves; replace an earlier list for this life.
+    """List the waiting messages of a store before any of them leaves. The list replaces an earlier one for this life.
 
     Raises:
         StoreError: the store cannot be read, or the list cannot be written.

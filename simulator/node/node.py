@@ -227,7 +227,7 @@ class RunningNode:
         return Stays(tracer, node.name, node.guid, called)
 
     def stop(self) -> None:
-        """Accept nothing more, carry out the decisions already made, and end."""
+        """Accept nothing more, carry out the decisions that were already made, and end."""
         self._stopping = True
         self._turns.wake()
 

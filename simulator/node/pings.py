@@ -29,13 +29,13 @@ from mqproto.turn.effects import SendPing
 from mqproto.wire.layouts.ping import ping_packet
 
 READ_BYTES: Final = ping_packet.sizeof() + 1
-"""One byte more than a Ping, to detect longer datagrams."""
+"""One byte more than a Ping has, to detect longer datagrams."""
 ROUND: Final = 128
-"""How many requests to look at before the node does anything else."""
+"""How many requests are examined before the node does anything else."""
 ROUND_OF_STRANGERS: Final = 8
-"""How many of these to answer for unknown hosts."""
+"""How many of these may be answered to unknown hosts."""
 PAUSE_S: Final = 0.01
-"""How long the next requests then wait; the kernel drops the requests that it has no room for."""
+"""How long the next requests then wait. The kernel drops the requests for which it has no room."""
 
 
 class PingPort:
@@ -44,8 +44,8 @@ class PingPort:
     Args:
         core: decides which Pings to send and how to answer them.
         source: our own address; requests leave from it if they go to loopback.
-        ping_ports: the ports of the nodes we know. A request that seems to come from such a port is forged: the two
-            ports would answer each other endlessly.
+        ping_ports: the ports of the nodes that we know. A request that seems to come from such a port is forged, and
+            the two ports would answer each other endlessly.
         is_declared: whether a known queue manager may be at a host.
         recording: records the datagrams in both directions, if wanted.
     """
@@ -82,7 +82,7 @@ class PingPort:
                     await self._answer(listener)
 
     def stop(self) -> None:
-        """End: the core has closed the sessions that wait for a response."""
+        """End, because the core has closed the sessions that wait for a response."""
         self._scope.cancel()
 
     # The acceptor

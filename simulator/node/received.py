@@ -1,4 +1,4 @@
-"""Messages as an application receives them."""
+"""Messages in the form in which an application receives them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
-        r"""Read an identifier as we print it, or with braces as in Windows; None if it is not one."""
+        r"""Read an identifier in our printed form, or with braces as in Windows; None if it is not one."""
         found = re.fullmatch(r"\{?([0-9A-Fa-f-]{36})\}?\\([0-9]{1,10})", text.strip())
         if found is None or int(found[2]) > 0xFFFFFFFF:
             return None
@@ -65,7 +65,7 @@ class MessageId(NamedTuple):
 
 @dataclass(frozen=True)
 class ReceivedMessage:
-    """A message as an application sees it; the packet is decoded only for more than its identifier and body.
+    """A message as an application sees it. The packet is decoded only if more than its identifier and body is needed.
 
     packet: a UserMessage that its node has checked.
     delivery_count: how often it was handed out, including this time; -1 if it was waiting when its node started,
@@ -102,12 +102,12 @@ class ReceivedMessage:
 
     @property
     def application_tag(self) -> int:
-        """A number for the applications (COM: AppSpecific)."""
+        """A number for applications to use (COM: AppSpecific)."""
         return self.record.properties.application_tag
 
     @property
     def id(self) -> MessageId:
-        """Its identifier, the same at every queue manager on its way."""
+        """The message's identifier, which is the same at every queue manager on its way."""
         return MessageId(*identifier_of(self.packet))
 
     @property
@@ -127,7 +127,8 @@ class ReceivedMessage:
 
     @property
     def message_class(self) -> str:
-        """NORMAL for an application's message; else the acknowledgment, or why it is a dead letter.
+        """NORMAL for an application's message; else the kind of acknowledgment, or why it is a dead
+        letter.  [MS-MQMQ] 2.2.18.1.6
 
         [MS-MQMQ] 2.2.18.1.6
         """
@@ -141,7 +142,7 @@ class ReceivedMessage:
 
     @property
     def correlation(self) -> MessageId | None:
-        """The message that this one refers to: an acknowledgment refers to the acknowledged message; None for none.
+        """The message that this one refers to, such as the acknowledged message of an acknowledgment; None for none.
 
         An application may have written anything there; any 20 bytes read as an identifier.
         """
@@ -153,7 +154,7 @@ class ReceivedMessage:
 
     @property
     def response_queue(self) -> str:
-        """The format name of the queue that an answer goes to; empty for none."""
+        """The format name of the queue to which an answer goes; empty for none."""
         user = self.record.user
         ends = user.source_queue_manager, user.queue_manager_address
         try:
@@ -165,7 +166,7 @@ class ReceivedMessage:
 
     @property
     def admin_queue(self) -> str:
-        """The format name of the queue that acknowledgments go to; empty for none."""
+        """The format name of the queue to which acknowledgments go; empty for none."""
         user = self.record.user
         ends = user.source_queue_manager, user.queue_manager_address
         try:
@@ -184,7 +185,7 @@ class ReceivedMessage:
 
     @property
     def acknowledgments(self) -> int:
-        """The acknowledgments that it asks for, as in `Draft.acknowledgments`."""
+        """The acknowledgments that the message asks for, as in `Draft.acknowledgments`."""
         return self.record.properties.flags & ASKED_FOR
 
     @property
@@ -222,12 +223,12 @@ class ReceivedMessage:
 
     @property
     def transactional(self) -> bool:
-        """Whether it was transactional: it came exactly once and in order."""
+        """Whether the message was transactional. If so, it came exactly once and in order."""
         return self.record.transaction is not None
 
     @property
     def destinations(self) -> list[str]:
-        """The format names, if readable, of all queues that got a copy; empty if there was one."""
+        """The format names, if they are readable, of all queues that got a copy; empty if there was only one."""
         header = self.record.multi_queue_format
         return [] if header is None else [str(name) for name in destinations_from_wire(header)]
 

@@ -1,6 +1,7 @@
-r"""Logs failed messages that are removed: a line for each dead letter, or trigger's copy, that leaves its queue.
+r"""Logs failed messages that are removed, with a line for each dead letter or trigger's copy that leaves its queue.
 
-The line is on disk before the store forgets the message, so log and store together always account for it:
+The line is on disk before the store forgets the message, so the log and the store together always account for the
+message:
 
     {"event": "removed", "message": "GUID\\17", "queue": "errors", "copy": "GUID\\21", "class": "NACK_Q_PURGED", ...}
 
@@ -45,7 +46,7 @@ class Removed(NamedTuple):
 
 
 RETURNED: Final = "RETURNED"
-"""Stands for a message class: the message was sent again under another identifier."""
+"""Used instead of a message class: the message was sent again under another identifier."""
 
 
 class Removals:
@@ -62,7 +63,7 @@ class Removals:
         self._manager = manager
 
     def keep(self, departures: Iterable[Departure]) -> None:
-        """Write a line to disk for each of these that had failed."""
+        """Write a line to disk for each of these messages that had failed."""
         if not (found := list(removed(departures))):
             return
         with suppress(OSError), LogFile(self._path) as file:
@@ -81,7 +82,7 @@ class Removals:
 
 
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
-    """Yield the departing messages that had failed. Nearly all others do not contain the bytes of COPY."""
+    """Yield the departing messages that had failed. Nearly all other messages do not contain the bytes of COPY."""
     for departure in departures:
         are_letters = departure.queue in DEAD_LETTERS
         for packet in departure.packets:

@@ -1,6 +1,6 @@
 """Checks whether the disk has the room that a store's quota promises, at the start and while the node runs.
 
-It also reports a full disk; simulator/storage/reserve.py explains how a node goes on then.
+It also reports a full disk; simulator/storage/reserve.py explains how a node then continues.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mqproto.simulator.storage.tables import SEQUENCES_KEPT
 LOOK_S: Final = 60.0
 """How often to ask the file system."""
 TRY_S: Final = 1.0
-"""How often to try to make a missing reserve."""
+"""How often to try again to make a missing reserve."""
 GROWTH_S: Final = 600.0
 """The shortest time over which growth is measured."""
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how many bytes this user may still write there."""
+    """Return how many more bytes this user may write at this path."""
     return shutil.disk_usage(folder).free
 
 
@@ -41,7 +41,7 @@ def found_for(size_bytes: int, core: QueueManager, store: Store) -> bool:
 
 
 class Fullness:
-    """Remakes the reserve of a store as soon as there is room, and reports when it is used and when it is back."""
+    """Makes the reserve of a store again as soon as there is room, and reports when it is used and when it is back."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Fullness:
         self._is_full = False
 
     def look(self, now_s: float) -> Line | None:
-        """Return a line for the log, if anything is new; try to remake the reserve once a second.
+        """Return a line for the log, if anything is new. Try once a second to make the reserve again.
 
         Raises:
             StoreError: the disk fails.
@@ -75,7 +75,7 @@ class Fullness:
 
 
 class Room:
-    """Compares how much a store may still grow with the free room; reports a change.
+    """Compares how much a store may still grow with the free room, and reports changes.
 
     Args:
         free: returns how many bytes the file system has left.
@@ -98,7 +98,7 @@ class Room:
         self._bytes_per_s = 0.0
 
     def look(self, stored_bytes: int, now_s: float) -> Line | None:
-        """Return a line for the log, if anything is new; ask the file system once a minute."""
+        """Return a line for the log, if anything is new. Ask the file system once a minute."""
         if now_s - self._looked_s < LOOK_S:
             return None
         self._looked_s = now_s

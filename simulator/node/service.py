@@ -1,7 +1,7 @@
 """The node's end of the protocol in control.py.
 
-Clients' requests are fed to the core as they come. Each is answered after the commit of its batch, so a client that
-hears that a message is accepted, settled or received may rely on it.
+Clients' requests are fed to the core as they come. Each is answered after the commit of its batch, so a client may rely
+on an answer that a message is accepted, settled or received.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from mqproto.simulator.topology.directory import NodeDirectory
 from mqproto.turn.effects import Delivery, Received, StoredState
 
 CLIENT_LIMIT: Final = 256
-"""Connections at once; more wait in the kernel's backlog."""
+"""The most connections at once. Further connections wait in the kernel's backlog."""
 READER_LIMIT: Final = 32
 """The most connections of readers at once; they never take the place of other clients."""
 READERS_ASK: Final = 4
-"""How many questions from readers to answer at a time, because each reads the disk."""
+"""How many questions from readers are answered at a time, because each reads the disk."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
-"""How many bytes of answers a client may leave unread; beyond it, the node waits before reading more."""
+"""How many bytes of answers a client may leave unread. Beyond it, the node waits before reading more."""
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
 """The most bytes that one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
@@ -60,9 +60,9 @@ REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledB
 
 @dataclass(eq=False, slots=True)
 class Consumer:
-    """A receive: it waits until it is given messages, and lasts until they are settled.
+    """A receive. It waits until it is given messages, and lasts until they are settled.
 
-    number: also names the transaction, so it differs in each life of the node.
+    number: the number of the receive, which also names the transaction, so it differs in each life of the node.
     fence: the epoch of its receiver; 0 for none.
     count, given_s: how many messages it was given, and the time in UTC.
     is_patient: whether it may wait for a message that has yet to come.
@@ -121,14 +121,14 @@ class ClientService:
         self._numbers = count(self.life << 32)
         self._by_invoker: dict[bytes, ClientConnection] = {}
         self._fences: dict[str, int] = {}
-        """The last epoch that received, by queue. Receivers from before the node's start hold no messages."""
+        """The last epoch that received from each queue. Receivers from before the node's start hold no messages."""
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[ClientConnection, bytes]] = []
         self._emptying: list[tuple[ClientConnection, bytes, str]] = []
-        """Clients whose purge is not finished, each with the answer that it gets then and the name of the queue."""
+        """Clients whose purge is not finished, each with its answer for then, and the name of the queue."""
         self._clients: set[ClientConnection] = set()
         self._places = {False: trio.Semaphore(CLIENT_LIMIT), True: trio.Semaphore(READER_LIMIT)}
-        """Free places for connections; the key is whether a client may only look."""
+        """The free places for connections, by whether a client may only look."""
         self._reading = trio.CapacityLimiter(READERS_ASK)
         self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
@@ -141,7 +141,7 @@ class ClientService:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve clients; after `stop`, until the last has its answers.
+        """Serve clients. After `stop`, serve them until the last client has its answers.
 
         Args:
             for_readers: the socket for clients that may only look.
@@ -175,8 +175,8 @@ class ClientService:
         deeds.tell()
 
     def introduce(self, client: ClientConnection, introduction: control.InvokerIntroduction) -> control.Hello:
-        """Take a client's introduction. An invoker's newest connection counts, so no request from an older one comes
-        after it."""
+        """Take a client's introduction. An invoker's newest connection counts, so that no request from an older one
+        comes after it."""
         invoker = introduction.invoker
         if invoker and len(invoker) != IDENTITY_BYTES:
             raise UsageError(f"an invoker's name of {len(invoker)} bytes: it has {IDENTITY_BYTES}")
@@ -230,7 +230,7 @@ class ClientService:
         self.turns.wake()
 
     def answer_when_empty(self, client: ClientConnection, frame: bytes, queue: str) -> None:
-        """Send a frame once all purged messages are off the disk; the last may leave it with the next batch."""
+        """Send a frame once all purged messages are off the disk. The last of them may leave it with the next batch."""
         if self.operators.is_emptying(queue):
             self._emptying.append((client, frame, queue))
         else:
@@ -254,7 +254,7 @@ class ClientService:
             consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
     def nothing_more(self) -> None:
-        """End receives that do not wait: everything available now has been delivered."""
+        """End the receives that do not wait, because everything that is available now has been delivered."""
         impatient, self._impatient = self._impatient, []
         for consumer in impatient:
             self.give_up(consumer)
@@ -262,7 +262,7 @@ class ClientService:
     # Operators
 
     def explain(self, client: ClientConnection, request: int, subject: str, limit: int) -> None:
-        """Answer later why something waits, because it may take a while.
+        """Answer later why something waits, because finding out may take a while.
 
         Raises:
             UsageError: there are too many of these questions on this connection.
@@ -298,7 +298,7 @@ class ClientService:
                 yield OpenReceive(id(client), client.deeds.who, one.queue, since_s, one.count, one.given_s)
 
     def scrub(self, client: ClientConnection, request: int) -> None:
-        """Overwrite the deleted messages that are still on disk; this takes a while."""
+        """Overwrite the deleted messages that are still on disk, which takes a while."""
         self._nursery.start_soon(self._scrub, client, request)
 
     async def _scrub(self, client: ClientConnection, request: int) -> None:
@@ -355,12 +355,12 @@ class ClientService:
             self._patience.expect(number, trio.current_time() + wish.timeout_s)
 
     def waits(self, client: ClientConnection, request: int) -> bool:
-        """Whether a receive waits for a message that has yet to come. The batch of that message carries out both."""
+        """Whether a receive waits for a message that has yet to come. That message's batch carries out both."""
         consumer = client.consumers.get(request)
         return consumer is not None and consumer.is_patient and self.core.is_empty(consumer.queue)
 
     def _fence(self, queue: str, epoch: int) -> None:
-        """Take back the messages that receivers of earlier epochs hold, so the queue is in its order again.
+        """Take back the messages that receivers of earlier epochs hold, so that the queue is in its order again.
 
         Raises:
             RolledBack: a later epoch has received from the queue.
@@ -476,13 +476,13 @@ class ClientConnection:
             self._service.abandon(consumer)
 
     def end(self) -> None:
-        """Take nothing more from this connection: the invoker has a newer one."""
+        """Take nothing more from this connection, because the invoker has a newer one."""
         self._is_over = True
         self.abandon()
         self.listening.cancel()
 
     def _take(self, request: ControlFrame) -> bool:
-        """Feed the core a request; return whether it is a receive that waits, for which the loop has nothing to do."""
+        """Feed the core a request. Return whether it is a receive that waits, for which the loop has nothing to do."""
         wish = control.parameters(request)
         try:
             if self.only_looks and request.operation not in LOOKS:
@@ -523,7 +523,7 @@ class ClientConnection:
         return outcome
 
     def _act(self, request: ControlFrame, wish: object) -> object | None:
-        """Feed the core; return the result to answer with, or None if it comes later."""
+        """Feed the core. Return the result to answer with, or None if it comes later."""
         service = self._service
         match wish:
             case control.Send(destination, drafts, tag):
@@ -628,7 +628,7 @@ def _by_destination(messages: Iterable[tuple[str, Draft]]) -> list[tuple[str, li
 
 
 def _check_copies(parts: Iterable[tuple[int, Sequence[Draft]]]) -> None:
-    """Refuse a request that makes too many copies; a part is a number of queues and the drafts for these queues."""
+    """Refuse a request that makes too many copies. A part is a number of queues and the drafts for these queues."""
     count = size_bytes = most = 0
     for copy_count, drafts in parts:
         count += copy_count * len(drafts)

@@ -1,11 +1,11 @@
 """Limits the time that a node spends on strangers: together they get a share of it, and each host an equal part.
 
 Peers that are unknown, or have not yet said who they are, are read in small pieces. The cost of a piece, until its
-batch is carried out, is charged to the account of its host, and the host is read again when that is paid off. Known
-queue managers and applications have no account.
+batch is carried out, is charged to the account of its host, and the host is read again when the account is paid off.
+Known queue managers and applications have no account.
 
 The connections of a host are served in the order in which they come. Each waits for the debt at its arrival, and not
-for later charges: otherwise one could wait for as long as others make new connections.
+for later charges. Otherwise one connection could wait for as long as others are newly made.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import trio
 from mqproto.routing.peers import host_group
 
 PIECE_BYTES: Final = 16 * 1024
-"""How much to read from a stranger at a time: all other peers wait meanwhile, about 3 ms for small messages."""
+"""How much is read from a stranger at a time, while all other peers wait, about 3 ms for small messages."""
 DEBT_LIMIT_S: Final = 1.0
-"""A host that has to wait longer than this gets no further connection."""
+"""The longest time for which a host may have to wait. Beyond it, the host gets no further connection."""
 ACCOUNTS: Final = 4_096
-"""How many hosts have an account of their own; all further hosts share one."""
+"""How many hosts have an account of their own. All further hosts share one account."""
 OTHERS: Final = "other hosts"
 
 
@@ -45,9 +45,9 @@ class Shares:
     async def turn(self, host: str) -> None:
         """Return when a host may be read again. Without debt there is no checkpoint.
 
-        The time when everything is paid off only moves on, so no later connection is read earlier. While one of n
-        connections waits, each other one is read at most once. So a host owes at most n pieces and the cost of its new
-        connections.
+        The time when everything is paid off only moves forward, so no later connection is read earlier. While one of n
+        connections waits, each of the others is read at most once. So a host owes at most n pieces and the cost of its
+        new connections.
         """
         paid_at = self._paid_at.get(self._account(host), 0.0)
         if paid_at > trio.current_time():

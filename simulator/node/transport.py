@@ -26,13 +26,15 @@ from mqproto.wire.guid import Guid
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CROWD: Final = 24
-"""Connections beyond the core's own limit, which it refuses with an answer. More wait in the kernel's backlog."""
+"""The connections beyond the core's own limit that it refuses with an answer. Further ones wait in the kernel's
+backlog.
+"""
 
 FAREWELLS: Final = 64
-"""How many strangers at a time may slowly end a connection that we have closed; any more are cut off."""
+"""How many strangers at a time may slowly end a connection that we have closed. Any further ones are cut off."""
 UNREAD_BYTES: Final = 64 * 1024
 UNREAD_BY_NEIGHBOUR_BYTES: Final = 2**20
-"""How many unsent bytes besides messages, such as acknowledgments, may wait for a peer that does not read; then the
+"""How many unsent bytes besides messages, such as acknowledgments, may wait for a peer that does not read before the
 connection is cut."""
 LITTLE_BYTES: Final = 4 * 1024
 
@@ -49,9 +51,9 @@ class Transports:
 
     Args:
         core: is fed from here; its decisions come back with `open`, `send` and `close`.
-        source: our own address; connections leave from it, so a capture shows the node by its address.
-        settings: of this queue manager.
-        buffer: to read into.
+        source: our own address; connections leave from it, so that a capture shows the node by its address.
+        settings: the settings of this queue manager.
+        buffer: the buffer to read into.
         recording: records all bytes on the connections, if wanted.
         handshakes: for TLS, if there are neighbours that speak it.
     """
@@ -91,7 +93,7 @@ class Transports:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Accept and serve connections; after `stop`, until the last is closed.
+        """Accept and serve connections. After `stop`, serve them until the last is closed.
 
         Args:
             for_tls: listens for peers that speak TLS, if there are handshakes.
@@ -105,7 +107,7 @@ class Transports:
                         accepting.start_soon(self._accept_tls, for_tls, self._handshakes, accepting)
 
     def stop(self) -> None:
-        """Accept nothing more. The core has closed its sessions, and does not hear about newer ones."""
+        """Accept nothing more. The core has closed its sessions, and does not learn about newer ones."""
         self._accepting.cancel()
         for scope in self._scopes.values():
             scope.cancel()
@@ -161,18 +163,18 @@ class Transports:
     # What the core decided
 
     def open(self, order: OpenTransport) -> None:
-        """Connect; the core is told when that is done."""
+        """Connect. The core is told when that is done."""
         scope = self._scopes[order.session] = trio.CancelScope()
         self._nursery.start_soon(self._connect, order, scope)
 
     def send(self, order: SendBytes) -> None:
-        """Send; if the connection is gone, the core has been told or is about to be."""
+        """Send. If the connection is gone, the core has been told or is about to be told."""
         connection = self._connections.get(order.session)
         if connection is not None:
             connection.send(b"".join(order.chunks))
 
     def close(self, order: CloseTransport) -> None:
-        """Send what is queued, then close."""
+        """Send the queued data, then close."""
         scope = self._scopes.get(order.session)
         if scope is not None:
             scope.cancel()
@@ -269,7 +271,7 @@ class Transports:
             self._lost(session, reason)
 
     async def _read(self, session: int, connection: Connection) -> str:
-        """Feed the core what arrives; return why that ended."""
+        """Feed the core the data that arrives. Return why that ended."""
         turn = NO_TURN
         while True:
             await connection.readable()
@@ -330,7 +332,7 @@ def _hurry(connected: socket.socket) -> None:
 
 
 async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
-    """Return the next connection and the address that it comes from; wait out errors that pass."""
+    """Return the next connection and the address that it comes from; wait until temporary errors are over."""
     while True:
         await trio.lowlevel.wait_readable(listener)
         # If this was cancelled after somebody connected, accept nobody.
@@ -348,7 +350,7 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
 
 
 def peer_of(connected: socket.socket) -> str:
-    """Return the address of the other end; empty if it is gone already."""
+    """Return the address of the other end; empty if it is already gone."""
     try:
         address = connected.getpeername()
     except OSError:
@@ -366,7 +368,7 @@ async def dial(
 ) -> socket.socket:
     """Connect to a host's first address that answers, from our own address if both are on loopback.
 
-    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up again each time, note <55>. Each of several addresses gets a
+    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up again each time (note <55>). Each of several addresses gets a
     share of the time. A datagram socket is connected at once, even if nobody listens there.
 
     Args:
@@ -421,7 +423,7 @@ def _on_loopback(address: str) -> bool:
 
 
 def refusal(error: OSError, where: str) -> str:
-    """Return why nobody was reached, in words."""
+    """Return in words why nobody was reached."""
     if isinstance(error, socket.gaierror):
         return f"no computer is found under {where}"
     if error.errno == errno.ECONNREFUSED:

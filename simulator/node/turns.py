@@ -1,4 +1,4 @@
-"""Paces a node: everybody feeds the core for a while, then one batch is carried out, and so on."""
+"""Paces a node: everybody feeds the core for a while, then one batch is carried out, and this repeats."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 
 TURN_MESSAGES: Final = 500
 TURN_BYTES: Final = 2**20
-"""The size of a full batch, so the loop never stops for longer than about 15 ms."""
+"""The size of a full batch, so that the loop never stops for longer than about 15 ms."""
 BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEADER_SIZE
-"""The most bytes from neighbours in one batch: a nearly full batch takes one more read, which may complete the largest
-packet. A store sets this much room aside."""
+"""The most bytes from neighbours in one batch, because a nearly full batch takes one more read, which may complete the
+largest packet. A store sets this much room aside."""
 
 
 class Turn:
-    """One batch. It begins when the one before it is taken."""
+    """One batch. It begins when the previous one is taken."""
 
     def __init__(self) -> None:
         self.messages = self.size_bytes = 0
@@ -31,7 +31,7 @@ class Turn:
         self.over = trio.Event()
 
     async def carried_out(self) -> None:
-        """Return when it has been carried out. If it already has, there is no checkpoint."""
+        """Return when the batch has been carried out. If it already has, there is no checkpoint."""
         if not self.over.is_set():
             await self.over.wait()
 
@@ -46,7 +46,8 @@ class TurnFeed:
 
     A feeder waits for `room`, feeds, and calls `fed`, which returns when its batch has been carried out. So each feeds
     at most once a turn, and a busy feeder does not keep the others waiting. A feeder that reads a socket calls `count`,
-    waits for the next bytes, and only then for its turn, which is mostly over by then: so it wakes once for each read.
+    waits for the next bytes, and only then waits for its turn, which is mostly over by then. So it wakes once for each
+    read.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class TurnFeed:
             await self._next.over.wait()
 
     async def fed(self, *, messages: int = 0, size_bytes: int = 0) -> float:
-        """Note that something was fed; return when it has been carried out.
+        """Note that something was fed. Return when it has been carried out.
 
         Returns:
             the seconds spent on these bytes: their share of the batch's time.
@@ -72,7 +73,7 @@ class TurnFeed:
         return size_bytes * turn.byte_s  # Others may have been carried out before we run again.
 
     def count(self, *, messages: int = 0, size_bytes: int = 0) -> Turn:
-        """Note that something was fed; return the turn to wait for later."""
+        """Note that something was fed. Return the turn to wait for later."""
         turn = self._next
         turn.messages += messages
         turn.size_bytes += size_bytes
@@ -90,7 +91,7 @@ class TurnFeed:
         await self._work.wait()
 
     def begin(self) -> None:
-        """Begin to carry out a batch; later events belong to the next one."""
+        """Begin to carry out a batch. Later events belong to the next one."""
         self._now, self._next = self._next, Turn()
         self._began_s = perf_counter()
         self._work = trio.Event()
@@ -104,8 +105,8 @@ class TurnFeed:
 class Alarm:
     """Rings at a time that is usually postponed before it comes.
 
-    Setting one of trio's deadlines for each wait would take as long as a small batch. So the alarm wakes at the first
-    time that was set, and checks whether that still holds.
+    To set one of trio's deadlines for each wait would take as long as a small batch. So the alarm wakes at the first
+    time that was set, and checks whether that time still holds.
 
     Args:
         ring: called when the time has come.

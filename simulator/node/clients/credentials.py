@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mqproto.base.foreign import shown
 
 PEER_CREDENTIALS: Final = getattr(socket, "SO_PEERCRED", None)
-"""None on systems without this option, such as macOS; clients are unknown there."""
+"""The socket option for this; None on systems without it, such as macOS, where clients are unknown."""
 COMMAND_BYTES: Final = 4_096
 NAME_CHARACTERS: Final = 200
 _ucred: Final = struct.Struct("=iII")
@@ -49,7 +49,7 @@ def credentials_of(connected: socket.socket) -> Credentials | None:
 
 
 def program_of(pid: int) -> str:
-    r"""Return the program that a process runs, such as `mqproto trigger destination\orders`; empty if unknown.
+    r"""Return the program that a process runs, such as `mqproto trigger destination\orders`; empty if it is unknown.
 
     For programs other than ours, return only the name, because the arguments may be secret.
     """
@@ -60,7 +60,7 @@ def program_of(pid: int) -> str:
 
 
 def program_in(command: bytes) -> str:
-    """Return the program in a command line whose words end with zeros, as in /proc."""
+    """Return the program in a command line whose words end with NULs, as in /proc."""
     first, *rest = command.decode("utf-8", "replace").rstrip("\0").split("\0")
     if Path(first).name.startswith("python"):
         given = [*dropwhile(lambda word: word[:1] == "-" and word not in ("-c", "-m"), rest)]
@@ -75,7 +75,7 @@ def program_in(command: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def name_of(uid: int) -> str:
-    """Return a user's name; empty if the system knows none. Cached because a directory service may be slow."""
+    """Return a user's name; empty if the system knows none. It is cached because a directory service may be slow."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""Logs who changed what: a line for each operation that changes something.
+"""Logs who changed what, with a line for each operation that changes something.
 
     {"event": "operated", "operation": "purge", "queue": "orders", "messages": 17,
      "pid": 4242, "uid": 1000, "gid": 1000, "user": "ann", ...}
@@ -7,8 +7,8 @@ The line about an operator's order is written before the batch with the order is
 name. A process that dies in between leaves a line about something that did not happen.
 
 Clients send and receive thousands of times a second. So the first operation of each kind and queue on a connection gets
-its line at once, and later ones are counted. One line a minute, and one at the end of the connection, have the counts;
-a node that is killed loses what it counted since.
+its line at once, and later ones are counted. One line a minute, and one at the end of the connection, have the counts.
+A node that is killed loses the counts since the last line.
 
 Reading is not logged. Requests refused to a client that may only look are logged in the same way: `not-allowed`.
 """
@@ -28,7 +28,7 @@ EVENT: Final = "operated"
 REFUSED: Final = "not-allowed"
 TELL_S: Final = 60.0
 KINDS: Final = 64
-"""How many operations and queues of one connection to count at a time; beyond it, the oldest count is logged."""
+"""How many operations and queues of one connection are counted at a time. Beyond it, the oldest count is logged."""
 NAME_CHARACTERS: Final = 200
 """The most characters of a queue's name in a line."""
 
@@ -46,7 +46,7 @@ class ClientActivity:
 
     Args:
         who: the client; None if unknown.
-        is_counting: called when there is a first count to log; `tell` then has to be called within `TELL_S`.
+        is_counting: called when there is a first count to log. `tell` then has to be called within `TELL_S`.
     """
 
     def __init__(

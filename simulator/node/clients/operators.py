@@ -34,7 +34,7 @@ from mqproto.wire.glance import identifier_of
 ALL: Final = 2**40
 """A limit that is higher than the number of messages in any queue manager's memory."""
 LOOKED_THROUGH: Final = 200
-"""How many messages of a queue to search for copies, and for messages to one of several destinations."""
+"""How many messages of a queue are searched for copies, and for messages to one of several destinations."""
 PAGE: Final = 64
 PAGE_BYTES: Final = 2**22
 
@@ -319,7 +319,7 @@ class Operators:
             return self._outgoing(text)
 
     def _outgoing(self, text: str) -> list[str]:
-        """Return the outgoing queues that the text means, by the queue manager's names for them: at least one."""
+        """Return the outgoing queues that the text means, at least one, by the queue manager's names for them."""
         names = self._core.outgoing_names()
         found = self._directory.outgoing_queues(text, names)
         if not found:

@@ -1,4 +1,4 @@
-"""Carries out operators' orders and logs them in one place, so nothing happens without a line."""
+"""Carries out operators' orders and logs them in one place, so that nothing happens without a line."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ import trio
 from mqproto.simulator.node.turns import Alarm
 
 SPARE_DEADLINES: Final = 1_000
-"""How many deadlines of ended receives to keep; they pass by themselves."""
+"""How many deadlines of ended receives are kept, until they pass."""
 
 
 class Patience:
     """The deadlines of all receives of a node.
 
-    They share one clock: most receives have a message at once, and a task for each would take as long as the
-    receive itself. The deadline of an ended receive wakes nobody, unless it is the first of all.
+    They share one clock, because most receives have a message at once, and a task for each would take as long as the
+    receive itself. The deadline of an ended receive wakes nobody, unless it is the first of all deadlines.
 
     Args:
         waiting: the numbers of the receives that have not ended.

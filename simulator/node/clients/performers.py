@@ -1,13 +1,13 @@
 """Remembers the outcomes of invokers' last numbered operations, even across restarts of the node.
 
-An outcome is written in one transaction with its operation's effect. It is forgotten when its invoker has gone on far
-enough, or has been away for long: minutes for a client that lives in one process, a month for one with a journal.
+An outcome is written in one transaction with its operation's effect. It is forgotten when its invoker has continued for
+long enough, or has been away for long: minutes for a client that lives in one process, a month for one with a journal.
 
-A forgotten invoker is told so when it comes back, and performs nothing again. So each has a birth, which the node gives
-it before its first operation: the identity of this store, and the time on the node's own clock. For each kind of
-invoker the store keeps the latest birth of a forgotten invoker. A remembered invoker born up to then keeps a row, even
-if it has performed nothing. So an invoker without a row was forgotten if it was born up to then, or with another store;
-otherwise it is new.
+A forgotten invoker learns this when it comes back, and performs nothing again. So each invoker has a birth, which the
+node gives it before its first operation: the identity of this store, and the time on the node's own clock. For each
+kind of invoker the store keeps the latest birth of a forgotten invoker. A remembered invoker that was born no later
+than that keeps a row, even if it has performed nothing. So an invoker without a row was forgotten if it was born no
+later than that, or with another store; otherwise it is new.
 
 An invoker that shows no birth, because the specification has none, is remembered if it continues where that name
 stopped. Its next operation identifier, if it gives one, and its first operation decide this. A new operation never gets
@@ -16,8 +16,8 @@ an old outcome: an invoker that has lost count begins with 0, and then nothing i
 A restored store forgets all invokers, and counts as another store from then on: it does not know which of their later
 operations were performed.
 
-The clock counts the seconds in which the node ran. It ignores the dates of node and client, so a date that jumps
-shortens nothing and shuts nobody out.
+The clock counts the seconds in which the node ran. It ignores the dates of node and client, so a jump of a date does
+not shorten any time or shut out any client.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ INVOKER_LIMIT: Final = 10_000
 LOOK_S: Final = 60
 """How often a node looks for invokers that do not come back."""
 SEEN_S: Final = 3_600
-"""After a crash of the node, a lasting invoker may seem to have left this much too early."""
+"""How much too early a lasting invoker may seem to have left, after a crash of the node."""
 IDENTITY_BYTES: Final = 16
 
 # The counters of the store.
 STORE: Final = "invokers_store"
-"""A number that no other store has."""
+"""The identity of a store: a number that no other store has."""
 CLOCK: Final = "invokers_clock_s"
 FORGOTTEN: Final = {False: "invokers_forgotten_s", True: "lasting_invokers_forgotten_s"}
-"""The name of the counter for the latest forgotten birth; the key tells whether the invokers are lasting."""
+"""The name of the counter for the latest forgotten birth; the key shows whether the invokers are lasting."""
 
 _birth = struct.Struct(">QQ")
 assert _birth.size == BIRTH_BYTES
@@ -72,7 +72,7 @@ class Recalled:
         self.last_s = now_s
         """When the invoker last invoked an operation or disconnected."""
         self.seen_s = now_s
-        """`last_s` as it is on disk."""
+        """The value of `last_s` on disk."""
 
     def itself(self, now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
         """Return the invoker's own row, and note that it is on disk."""
@@ -116,7 +116,7 @@ class Performers:
         self._forgotten_s = {lasting: counters.get(name, 0) for lasting, name in FORGOTTEN.items()}
         start_s = counters.get(CLOCK, 1)
         self._ahead_s = start_s - now.uptime_ms // 1_000
-        """By how much the clock is ahead of the uptime."""
+        """How far the clock is ahead of the uptime."""
         self._looked_s = start_s
         kept: dict[bytes, list[OutcomeRow]] = {}
         for row in state.outcomes:
@@ -140,7 +140,7 @@ class Performers:
 
         Args:
             birth: the birth that it was given last; empty if it was given none, or does not show it.
-            following: the identifier of its next operation; None if it does not say.
+            following: the identifier of its next operation; None if the invoker does not give it.
 
         Returns:
             its birth, and whether its earlier operations are remembered. An invoker without either argument counts as
@@ -178,8 +178,9 @@ class Performers:
         return (b"" if birth_s is None else _birth.pack(self._store, birth_s)), remembered
 
     def recalled(self, invoker: bytes) -> tuple[int, list[bytes]]:
-        """Return, for a connected invoker that lost count, the identifier of its next operation and the remembered
-        outcomes. A node performs none of them again after a crash, so the answer stays true across a restart."""
+        """Return, for a connected invoker that has lost count, the identifier of its next operation and the remembered
+        outcomes. A node performs none of these operations again after a crash, so the answer stays true across a
+        restart."""
         known = self._known.get(invoker)
         return (0, []) if known is None else (known.performer.following, known.performer.outcomes)
 
@@ -226,7 +227,7 @@ class Performers:
                 )
 
     def performed(self, invoker: bytes, identifier: int, outcome: bytes, now: Moment) -> None:
-        """Keep the outcome of an operation just performed or refused, in the same transaction as its effect."""
+        """Keep the outcome of an operation that was performed or refused now, in the same transaction as its effect."""
         now_s = self._now_s(now)
         known = self._known[invoker]
         kept = known.performer.complete(identifier, outcome)
@@ -246,7 +247,7 @@ class Performers:
         return now.uptime_ms // 1_000 + self._ahead_s
 
     def _look(self, now_s: int) -> None:
-        """Forget invokers that do not come back."""
+        """Forget invokers that have not come back."""
         if now_s - self._looked_s < LOOK_S:
             return
         self._looked_s = now_s
@@ -263,7 +264,7 @@ class Performers:
         self._core.forget([], self._seen(connected, now_s), {CLOCK: now_s})
 
     def _seen(self, invokers: Iterable[Recalled], now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
-        """Return the rows of lasting invokers that the disk has not seen for SEEN_S."""
+        """Return the rows of lasting invokers that were not written to disk for SEEN_S."""
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {}
         for known in invokers:
             if known.lasting and INVOKER_ITSELF in known.on_disk and now_s - known.seen_s >= SEEN_S:

@@ -1,7 +1,7 @@
-"""A socket for readers: a system group that may look at a node and change nothing.
+"""A socket for readers, a group of the system that may look at a node without changing anything.
 
-The node's own socket lies in a folder that only its user can enter, and stays there. Readers have a socket and a folder
-of their own: the socket alone decides what they may ask for, whatever a client says.
+The node's own socket is in a folder that only its user can enter. Readers have a socket and a folder of their own. The
+socket alone decides what they may ask for, whatever a client claims to be.
 
     FOLDER              0750, the node's user and the group
     FOLDER/NAME.read    0660, the socket: clients find it if they are given the folder as --directory
@@ -37,7 +37,7 @@ LOOKS: Final = frozenset(
         Operation.DECLARED,
     }
 )
-"""The operations that change nothing. Readers are refused any other operation, even one of a later version."""
+"""The operations that change nothing. Readers may not use any other operation, even one from a later version."""
 
 
 def called(operation: int) -> str:
@@ -46,7 +46,7 @@ def called(operation: int) -> str:
 
 
 def refusal(operation: int, node: str) -> UsageError:
-    """Return the error for a reader that asks for more."""
+    """Return the error for a reader that asks for more than this."""
     return UsageError(
         f"readers of {node} may look and change nothing, and {called(operation)} does: be {_user()}, the user that it "
         "runs as, and leave the --directory of readers out"

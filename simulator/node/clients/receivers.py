@@ -10,13 +10,13 @@ from mqproto.simulator.node.clients.credentials import Credentials, program_of
 from mqproto.simulator.node.control import QueueReceiver
 
 LISTED: Final = 100
-"""How many receivers to list: the ones with the most unsettled messages come first, then the earliest."""
+"""How many receivers are listed: those with the most unsettled messages first, and then the earliest."""
 
 
 class OpenReceive(NamedTuple):
     """One receive that has not ended.
 
-    client: tells connections apart.
+    client: a number that distinguishes connections.
     since_s: when this connection first received from the queue, UTC.
     messages, given_s: how many it was given, and when; 0 if it waits.
     """

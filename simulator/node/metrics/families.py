@@ -1,7 +1,7 @@
-"""The metrics of a node: the figures of `mqproto queues --json` by Prometheus' conventions.
+"""The metrics of a node: the figures of `mqproto queues --json`, by Prometheus' conventions.
 
 Others choose the names of queues and hosts, so they are shortened, the library escapes them, and not all are reported.
-Figures with equal names after that are added up, because Prometheus refuses a scrape that repeats a series.
+Figures whose names are then equal are added up, because Prometheus refuses a scrape that repeats a series.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ outgoing queues and sessions."""
 CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
 CONNECTED: Final = "connected"
 PIECE: Final = 20
-"""Write the histograms of this many queues, about 300 series, at a time, because other tasks wait meanwhile."""
+"""The histograms of this many queues, about 300 series, are written at a time, because other tasks wait meanwhile."""
 
 
 class Facts(NamedTuple):
-    """Facts that a status lacks.
+    """Facts that are not in a status.
 
     called: returns the name that people use for an outgoing queue.
     """
@@ -213,7 +213,7 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
 
 
 def _waits(listed: Sequence[LocalStatus], labels: Sequence[tuple[str, ...]]) -> Iterator[Metric]:
-    """Yield how long messages were in each queue, a piece at a time."""
+    """Yield how long messages were in each queue, one piece at a time."""
     spreads: dict[tuple[str, ...], Histogram] = {}
     for label, queue in zip(labels, listed, strict=True):
         if queue.waited_within:

@@ -1,6 +1,6 @@
 """The certificates that a node shows its neighbours over TLS, and the certificates that neighbours have to show.
 
-OpenSSL trusts only the pinned certificates, each by itself and not for the authority that signed it:
+OpenSSL trusts only the pinned certificates, each by itself and not because of the authority that signed it:
 X509_V_FLAG_PARTIAL_CHAIN. So it asks for a certificate on both ends, and checks in the handshake that this certificate
 is pinned, that today is within its dates, and that the peer has its key. A self-signed certificate serves as well as
 one from an authority, and the system's authorities mean nothing here.
@@ -30,9 +30,11 @@ PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s.+?\s-----END CERTIFICATE
 PEM_LIMIT_BYTES: Final = 2**20
 """The most to read from a file; a certificate takes about 2 kB."""
 MISMATCHES: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""OpenSSL's reasons if a key belongs to another certificate; the last reason means that only one of the two is RSA."""
+"""OpenSSL's reasons if a key belongs to another certificate. The last of them means that only one of the two is RSA."""
 STEPS: Final = 10
-"""More steps than a handshake takes in one process. In each step one end sends all it can before it has to listen."""
+"""A number greater than the steps of a handshake in one process. In each step, one end sends all that it can before it
+has to listen.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Certificates:
 
 
 def certificates_of(topology: Topology, node: Node) -> Certificates | None:
-    """Read the certificates of a node and of its neighbours, and the node's key; None if it has no link with TLS.
+    """Read the certificates of a node and of its neighbours, and the node's key; None if the node has no link with TLS.
 
     Raises:
         UsageError: a file cannot be read or is invalid, others can read the key, or a handshake with it would fail.
@@ -139,7 +141,7 @@ def _context(protocol: int, tls: Tls, pinned: Iterable[bytes]) -> ssl.SSLContext
 
 
 def show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Have one end of TLS show a certificate, with its signers' if they are in its file.
+    """Let one end of TLS show a certificate, with its signers' certificates if they are in its file.
 
     Raises:
         UsageError: a file cannot be read or is invalid, or others can read the key.
@@ -182,7 +184,7 @@ def _no_password() -> NoReturn:
 
 
 def _try(tls: Tls, own: bytes) -> None:
-    """Have the node shake hands with itself, so a setup that fails with every neighbour fails at the start.
+    """Let the node shake hands with itself, so that a setup that fails with every neighbour fails at the start.
 
     OpenSSL checks the dates, and that both ends may show the certificate.
     """

@@ -22,12 +22,14 @@ from mqproto.wire.guid import Guid
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HALF_OPEN_LIMIT: Final = 64
-"""Handshakes at a time with peers that call us, each of about 200 kB at most. One more ends the oldest of the host with
-the most: a host that opens many displaces its own."""
+"""The most handshakes at a time with peers that call us, each of about 200 kB at most. One more ends the oldest
+handshake of the host with the most, so a host that opens many displaces its own."""
 CERTIFIED_LIMIT: Final = 16
-"""Connections that a neighbour may have opened to us. Those with and without TLS do not take each other's places."""
+"""The most connections that a neighbour may have opened to us. Those with and without TLS do not take each other's
+places.
+"""
 THREADS: Final = 1
-"""How many handshakes to compute at a time: a flood of them costs at most one other processor core."""
+"""How many handshakes are computed at a time, so that a flood of them uses at most one other processor core."""
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +76,7 @@ class Handshakes:
     async def answer(self, accepted: socket.socket, host: str) -> tuple[TlsSocket, Guid] | None:
         """Shake hands with a peer that called us; return the socket and the neighbour whose certificate it showed.
 
-        Return None, with a line in the log, if it showed none; the socket is closed then. Otherwise call `ended` when
+        Return None, with a line in the log, if it showed none; the socket is then closed. Otherwise call `ended` when
         the connection is over.
         """
         wire = TlsSocket(accepted, self._certificates.accepting, accepted=True)

@@ -1,7 +1,8 @@
 """A connected socket that encrypts, with the calls of a non-blocking socket.
 
 OpenSSL works on memory, and this module reads and writes the socket. So a piece of 64 KiB takes one system call each
-way, where OpenSSL itself reads each record of 16 KiB with two; and close_notify can be sent while the peer still sends.
+way, whereas OpenSSL itself reads each record of 16 KiB with two calls; and close_notify can be sent while the peer is
+still sending.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import trio
 from mqproto.simulator.node.connection import Connection
 
 PIECE_BYTES: Final = 64 * 1024
-"""How much to encrypt or to read at a time; a connection holds about as much each way."""
+"""How much is encrypted or read at a time. A connection holds about as much in each direction."""
 RECORD_BYTES: Final = 16_384 + 256 + 5
-"""The longest record. An incomplete one may hold almost as much already."""
+"""The size of the longest record. An incomplete one may hold almost as much already."""
 
 REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
@@ -40,7 +41,7 @@ VERDICTS: Final = {
 
 
 class TlsError(Exception):
-    """There is no TLS with this peer; the text says why, with the peer as its subject."""
+    """There is no TLS with this peer. The text says why, with the peer as its subject."""
 
 
 class TlsSocket:
@@ -61,7 +62,7 @@ class TlsSocket:
         self._promised = 0
         """How many plain bytes of the last `send` are in `_unsent`."""
         self.has_more = False
-        """Whether bytes to read are here in memory, so the system does not report the socket as readable."""
+        """Whether bytes to read are already in memory, so that the system does not report the socket as readable."""
 
     @property
     def certificate(self) -> bytes:
@@ -116,11 +117,11 @@ class TlsSocket:
         return self._socket.getsockopt(level, option, size)
 
     def setblocking(self, flag: bool) -> None:
-        """Accept only False: it never blocks."""
+        """Accept only False, because this socket never blocks."""
         assert not flag
 
     def send(self, data: bytes | memoryview) -> int:
-        """Encrypt and send; return how many bytes the system took. The next call begins with the rest.
+        """Encrypt and send. Return how many bytes the system took. The next call begins with the rest.
 
         Raises:
             BlockingIOError: the system takes none now.
@@ -179,7 +180,7 @@ class TlsSocket:
         return size
 
     def _decrypt(self, buffer: memoryview, size: int) -> tuple[int, bool]:
-        """Fill the buffer behind its first `size` bytes; return its new size, and whether the peer has ended."""
+        """Fill the buffer after its first `size` bytes. Return its new size, and whether the peer has ended."""
         try:
             while True:
                 read = cast(int, self._tls.read(len(buffer) - size, buffer[size:]))
@@ -207,7 +208,7 @@ class TlsSocket:
 
 
 class TlsConnection(Connection):
-    """A `Connection` over TLS. A tap hears the decrypted bytes."""
+    """A `Connection` over TLS. A tap gets the decrypted bytes."""
 
     _socket: TlsSocket
 
