@@ -1,4 +1,4 @@
-"""Decides which addresses may be used: those on loopback, and all others on request."""
+"""Decides which addresses may be used: those on loopback, and others only on request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.simulator.command.probe import target
 
 
 async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:
-    """Return the addresses of HOST or HOST:PORT, resolving the name once and for all.
+    """Return the addresses of HOST or HOST:PORT. A name is resolved once and for all.
 
     Raises:
         UsageError: it is not an address, or one of the name's addresses is not on loopback, without `allow_remote`.
@@ -39,7 +39,7 @@ def is_loopback(address: str) -> bool:
 
 
 def listening_at(address: str, port: int) -> socket.socket:
-    """Return a listening socket, and say so on the standard error output, for those who start the client.
+    """Return a listening socket, and report it on the standard error output, for those who start the client.
 
     Raises:
         UsageError: the address is not available.

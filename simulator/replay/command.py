@@ -80,7 +80,7 @@ async def replay(options: ReplayOptions) -> Report:
 
 
 async def send_again(options: ReplayOptions, place: Place, node: str) -> tuple[str, str, MessageId]:
-    """Have a node send a captured message as a new one; return its old identifier, its queue and the new identifier.
+    """Let a node send a captured message as a new one. Return its old identifier, its queue and its new identifier.
 
     Raises:
         UsageError: the options make no sense.
@@ -127,7 +127,7 @@ class _PartStage:
 
 
 def pace_of(options: ReplayOptions) -> Pace:
-    """When to send packets.
+    """Return when to send packets.
 
     Raises:
         UsageError: the speed is not valid.

@@ -1,4 +1,4 @@
-"""Finds one message in a capture and its sender, and makes a script of it alone or a new message like it."""
+"""Finds one message in a capture and its sender, and makes a script of it alone, or a new message like it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqproto.simulator.replay.rewrite import QueueMap, destination_of, key_of
 from mqproto.wire import UserMessage
 
 NAMED: Final = 5
-"""How many identifiers of fitting messages to name."""
+"""How many identifiers of fitting messages are named."""
 
 
 def find_message(
@@ -30,13 +30,13 @@ def find_message(
     side: str = "",
     only: int | None = None,
 ) -> tuple[Part, Identity]:
-    """Return the wanted message and its sender; if it crosses several links or was resent, its first appearance.
+    """Return the wanted message and its sender. If it crosses several links or was resent, take its first appearance.
 
     Args:
         side, only: as for `mqproto.captures.script.choose`; messages from others do not count.
 
     Raises:
-        UsageError: there is none, or there are several.
+        UsageError: there is no such message, or there are several.
     """
     looked_at = {each.number: each for each in connections if only in (None, each.number)}
     found: dict[Identity, tuple[Connection, Side]] = {}
@@ -70,7 +70,7 @@ def find_message(
 
 
 def alone(script: Script, identity: Identity) -> Script:
-    """Return the same part with only this message and the answers to it. It waits for nobody."""
+    """Return the same part with only this message and the answers to it. It does not wait for anything."""
     number = script.answers.number_of(identity)
     assert number is not None, "the part was chosen for it"
     message, fate = script.messages[number], script.answers.fates[number]

@@ -17,7 +17,8 @@ class ReplayOptions:
     to: Annotated[str, "The live peer to play to.", value("HOST[:PORT]")] = ""
     listen: Annotated[str, "Play the captured server to whoever connects here.", value("HOST[:PORT]")] = ""
     side: Annotated[
-        str, "The side to play: client, server or HOST[:PORT]; by default the side that sent most messages."
+        str,
+        "The side to play: client, server or HOST[:PORT]; by default the side that sent the most messages.",
     ] = ""
     connection: Annotated[int | None, "Only this connection, by Wireshark's tcp.stream.", value(min=0)] = None
     message: Annotated[

@@ -27,14 +27,14 @@ from mqproto.wire.glance import is_recoverable
 GATE_S: Final = 2.0
 """How long a message waits, while nothing else happens, for the peer's packets that preceded it in the capture."""
 OWN: Final = -1
-"""The number of everything that is not a message of the script: our acknowledgments."""
+"""The number of everything that is not a message of the script, such as our acknowledgments."""
 
 
 @dataclass(slots=True)
 class Pace:
     """When to send each packet.
 
-    speed: how many times as fast as the capture; infinite for as fast as the peer takes them.
+    speed: a factor, 1 for the speed of the capture; infinity to send as fast as the peer takes the packets.
     """
 
     speed: float = math.inf
@@ -42,7 +42,7 @@ class Pace:
     _first_ns: int = 0
 
     def due_s(self, time_ns: int, now_s: float) -> float:
-        """Return when a packet captured at `time_ns` is due; the first one asked for is due now."""
+        """Return when a packet captured at `time_ns` is due. The first one that is asked for is due now."""
         if self.speed == math.inf:
             return 0.0
         if self._began_s is None:
@@ -54,7 +54,8 @@ class Performance:
     """One part, played once.
 
     Args:
-        waits: whether each message waits until the peer has sent as many messages as before it in the capture.
+        waits: whether each message waits until the peer has sent as many messages as it had before this one in the
+            capture.
 
     live: the peer's answers to each message. unmet: the messages whose captured answers have not all come yet.
     progress_s: when there was last any progress. heard_s: when the peer last said anything.
@@ -91,7 +92,9 @@ class Performance:
     # What is to be sent
 
     def due_s(self, now_s: float) -> float:
-        """Return the time to send the next packet: past if it waits only for room, infinite if there is no packet."""
+        """Return the time to send the next packet: a past time if it waits only for room, infinity if there is no
+        packet.
+        """
         if self._acknowledgments:
             return 0.0
         if not self.pending:
@@ -103,7 +106,7 @@ class Performance:
         return due_s
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return the time before which nothing can come, because no message is due; the past if something may come."""
+        """Return the time before which nothing can come, because no message is due; a past time if anything can."""
         due_s = self.due_s(now_s)
         return 0.0 if due_s == math.inf else due_s
 
@@ -129,7 +132,7 @@ class Performance:
         return InFlight(number, row, message.user.recoverable)
 
     def give_back(self, entries: Iterable[InFlight]) -> None:
-        """Take back, in order, the packets that were not acknowledged when a connection broke: they are next again."""
+        """Take back, in order, the packets that were not acknowledged when a connection broke. They are sent next."""
         for entry in reversed(list(entries)):
             if entry.origin == OWN:
                 self._acknowledgments.appendleft(entry.packet)
@@ -159,7 +162,7 @@ class Performance:
             self.progress_s = now_s
 
     def _see(self, number: int, now_s: float) -> None:
-        """Note that a message's fate has changed."""
+        """Note that the outcome of a message has changed."""
         self.progress_s = now_s
         if not self.live.fates[number].lacks(self.script.answers.fates[number]):
             self.unmet.discard(number)

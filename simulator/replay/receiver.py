@@ -1,7 +1,7 @@
 """Takes the peer's messages, as a correct destination does.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
 
 Every message counts as received by an application at once. Nothing is kept, so acknowledged messages are gone: a
-replayer acts as a queue manager but is not one. It makes no administration acknowledgments.
+replayer acts as a queue manager, but is not one. It does not send administration acknowledgments.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Receiver:
     """Takes messages in order and once, and makes their OrderAcks and FinalAcks.
 
     Args:
-        timers: OrderAcks are due at their Timer.ORDER_ACK_SEND; hand these on to `order_ack_due`.
+        timers: OrderAcks are due when their Timer.ORDER_ACK_SEND is; the caller then calls `order_ack_due`.
         next_message_id: returns the MessageID of our next message.
 
     outgoing: packets to send to the peer.
@@ -74,7 +74,7 @@ class Receiver:
             self.received_count += 1
 
     def order_ack_due(self, sequence: IncomingSequence, now: Moment) -> None:
-        """Make an OrderAck: the Order Ack Send Timer is due.  [MS-MQQB] 3.1.6.9"""
+        """Make an OrderAck, because the Order Ack Send Timer is due.  [MS-MQQB] 3.1.6.9"""
         sequence.order_ack_sent(now)
         self._owed.discard(sequence)
         if sequence.number:

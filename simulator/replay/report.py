@@ -17,13 +17,13 @@ from mqproto.wire import Guid, guid_text
 
 RANGES_SHOWN: Final = 5
 SHOWN: Final = 20
-"""How many kinds of differences, and how many omissions, to show to people; programs get all."""
+"""How many kinds of differences, and how many omissions, are shown to people; programs get all of them."""
 
 
 class Difference(NamedTuple):
     """A difference between the peer's answers and those in the capture.
 
-    message, frame: the message that it is about and its place in the capture; None for the whole replay.
+    message, frame: the message that it is about, and the message's place in the capture; None for the whole replay.
     """
 
     message: int | None
@@ -188,7 +188,7 @@ def _pair(counts: Iterator[int]) -> tuple[int, int]:
 
 
 def compare(script: Script, live: Answers, outcome: Outcome) -> list[Difference]:
-    """Return every difference that matters: an early end, a packet that no peer may send, and each message's fate.
+    """Return every difference that matters: an early end, a packet that no peer may send, and each message's outcome.
 
     The times of answers and the batching of acknowledgments do not matter.
     """

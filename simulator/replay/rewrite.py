@@ -4,8 +4,9 @@ A live peer may have had these very messages, so each gets a new MessageID and e
 otherwise the peer would drop them as duplicates ([MS-MQQB] 3.1.5.8.1, 3.1.5.8.6).
 
 Everything from one queue manager to one queue becomes one sequence, whose numbers begin with 1 and have no holes, even
-if the capture has only parts of it. A sender begins a new sequence only when all of the last has been acknowledged
-([MS-MQQB] 3.1.5.6), and the peer may acknowledge later than in the capture. What was sent out of order still is.
+if the capture has only parts of it. A sender begins a new sequence only when all messages of the last one have been
+acknowledged ([MS-MQQB] 3.1.5.6), and the peer may acknowledge them later than in the capture. Messages that were sent
+out of order are again sent out of order.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Stream: TypeAlias = tuple[Guid, str]
 
 @dataclass(slots=True)
 class RewrittenField:
-    """One field that was rewritten: in how many messages, and an example."""
+    """One rewritten field: in how many messages, and an example."""
 
     count: int
     old: str
@@ -77,7 +78,7 @@ def _shown(value: object) -> str:
 
 
 class QueueMap(NamedTuple):
-    """`--map FROM=TO`: messages to one queue go to another."""
+    """The options `--map FROM=TO`: messages for one queue go to another."""
 
     old: SingleName
     new: SingleName
@@ -86,7 +87,7 @@ class QueueMap(NamedTuple):
 def read_map(text: str) -> QueueMap:
     r"""Read `FROM=TO`; both are format names in any spelling, or path names.
 
-    A name may contain `=` as well: the first `=` with a name on both sides counts.
+    A name may contain `=` as well, so the first `=` with a name on both sides counts.
 
     Raises:
         UsageError: it does not have this form.
@@ -112,7 +113,7 @@ def _queue(text: str) -> SingleName:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A rewritten message, except for the fields that depend on the peer."""
+    """A rewritten message, without the fields that depend on the peer."""
 
     identity: Identity
     place: Place | None
@@ -125,9 +126,9 @@ class Rewriter:
 
     Args:
         sources: the replacements of captured queue managers; the others stay.
-        maps: if several fit a message, the first counts.
+        maps: the maps of queues; if several fit a message, the first counts.
         first_message_id: the MessageID of the first message; the others follow.
-        newest: above every TxSequenceID that the peer may have had from these queue managers.
+        newest: an identifier above every TxSequenceID that the peer may have had from these queue managers.
         is_alone: whether each message is a transaction of its own.
 
     Raises:
@@ -166,7 +167,7 @@ class Rewriter:
         return next(self._ids) % 2**32
 
     def rewritten(self, number: int, peer: Guid, now_s: int) -> UserMessage:
-        """Return a message as it has to be sent to the queue manager `peer` now."""
+        """Return a message in the form in which it has to be sent to the queue manager `peer` now."""
         message, plan, note = self._script.message(number), self._plans[number], self.changes.note
         user = message.user
         source, message_id = plan.identity
@@ -247,7 +248,7 @@ class Rewriter:
         return plans
 
     def _ranks(self, streams: Sequence[Stream], origins: Sequence[str]) -> dict[Stream, dict[Place, int]]:
-        """Return the new number of each place, by stream; `origins` are the queues that the messages went to."""
+        """Return the new number of each place, by stream; `origins` are the queues to which the messages went."""
         places: dict[Stream, set[Place]] = {}
         origin_of: dict[Stream, str] = {}
         for message, stream, origin in zip(self._script.messages, streams, origins, strict=True):

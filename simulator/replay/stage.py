@@ -1,6 +1,6 @@
 """Plays a part on connections to or from a live peer, one after the other.
 
-Nothing waits for ever: whatever makes no progress for `timeout_s` is given up.
+Nothing waits forever: anything that makes no progress for `timeout_s` is given up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqproto.simulator.replay.talk import READ_BYTES, News, Talk, farewell
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
 
 LINGER_S: Final = 0.3
-"""How long the peer has to be quiet at the end, so unexpected packets are heard as well."""
+"""How long the peer has to be quiet at the end, so that unexpected packets are noticed as well."""
 
 
 class ReplayError(MqprotoError):
@@ -100,7 +100,7 @@ async def play_to(
     """Play to a peer that we connect to: one session for each captured connection with a message to send.
 
     Args:
-        addresses: the peer's; the first that answers counts.
+        addresses: the peer's addresses; the first that answers counts.
         listener: takes the peer's own connections.
 
     Raises:
@@ -143,7 +143,7 @@ async def _until_due(performance: Performance, number: int) -> None:
 async def _take_others(
     performance: Performance, listener: socket.socket, own: Guid, settings: Settings, news: News
 ) -> None:
-    """Take packets from the peer's own connections; its answers count on any connection."""
+    """Take packets from the peer's own connections, because its answers count on any connection."""
     async with trio.open_nursery() as nursery:
         while True:
             connection, host = await accept(listener)
@@ -231,7 +231,7 @@ def _asked_for(data: bytes) -> Guid | None:
 async def _converse(
     talk: Talk, performance: Performance, news: News, timeout_s: float, outcome: Outcome, *, answered: bool
 ) -> bool:
-    """Serve one connection to its end; return whether everything is done, or False if the peer ended it.
+    """Serve one connection to its end. Return whether everything is done, or False if the peer ended it.
 
     Args:
         answered: whether to wait for all answers, besides those of the session itself.
@@ -252,7 +252,7 @@ async def _converse(
 async def _watch(
     talk: Talk, performance: Performance, news: News, timeout_s: float, *, answered: bool
 ) -> tuple[bool, str]:
-    """Wait for the end of a connection; return whether everything is done, and why it ended too early, if it did."""
+    """Wait for the end of a connection. Return whether everything is done and, if it ended too early, the reason."""
     while True:
         now_s = trio.current_time()
         said = not performance.pending and talk.is_idle and not (answered and performance.unmet)

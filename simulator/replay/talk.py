@@ -27,7 +27,7 @@ class News:
         self._event = trio.Event()
 
     def tell(self) -> None:
-        """Wake the waiting tasks: something has happened."""
+        """Wake the waiting tasks, because something has happened."""
         self._event.set()
         self._event = trio.Event()
 
@@ -42,7 +42,7 @@ class Talk:
     Args:
         own: the queue manager that we are.
         host: the peer's address.
-        plays: whether the messages of the script go over it; otherwise it only receives.
+        plays: whether the messages of the script are sent on it; otherwise it only receives.
 
     ending: why it is over, in words; empty while it is not. section: the rule that the peer broke, if any.
     """
@@ -156,7 +156,7 @@ class Talk:
             session.send([entry], now)
 
     def _deadline_s(self) -> float:
-        """Return the time to act if nothing happens before."""
+        """Return the time at which to act if nothing happens before then."""
         timers = (self._timers.next_ms, self._performance.timers.next_ms)
         first_s = min(self._clock.at(deadline_ms) for deadline_ms in timers)
         due_s = math.inf
@@ -166,7 +166,9 @@ class Talk:
 
 
 async def farewell(stream: trio.SocketStream) -> None:
-    """Close a connection after the peer, within 2 s: closing first could send a reset that overtakes our last data."""
+    """Close a connection after the peer, within 2 s, because closing first could send a reset that overtakes our last
+    data.
+    """
     with trio.move_on_after(FAREWELL_S):
         try:
             await stream.send_eof()

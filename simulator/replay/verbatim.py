@@ -1,8 +1,8 @@
 """Plays a part as it was captured: the same bytes in the same order, whatever the peer is.
 
-If the peer spoke in the capture before a packet, the packet waits for the peer: for any packet, if it said something
-since our last one, and for as many UserMessages as the packet acknowledges, because acknowledging more would break the
-session.
+If the peer sent something in the capture before one of our packets, the packet waits for the peer. It waits for any
+packet, if the peer had sent one since our last packet, and for as many UserMessages as our packet acknowledges, because
+acknowledging more would break the session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mqproto.wire import (
 )
 
 PATIENCE: Final = 2
-"""How many vain waits for the peer are allowed."""
+"""How often we may wait for the peer in vain."""
 
 
 class Verbatim:
@@ -65,7 +65,7 @@ class Verbatim:
             self.live.blame(None, line.witness.fault)
 
     async def _say(self, scene: Scene, stream: trio.SocketStream, line: _VerbatimConnection) -> str:
-        """Send all steps of a connection; return why they ended too early, or an empty text."""
+        """Send all steps of a connection. Return why they ended too early, or an empty text."""
         heard = vain_count = 0
         for step in scene.steps:
             await trio.sleep_until(self._pace.due_s(step.time_ns, trio.current_time()))
@@ -78,7 +78,7 @@ class Verbatim:
         return ""
 
     async def _wait_for_peer(self, step: Step, line: _VerbatimConnection, heard: int) -> bool:
-        """Wait for the peer's packets that our next one depends on; return whether they came in time."""
+        """Wait for the peer's packets on which our next one depends. Return whether they came in time."""
         wanted = _acknowledged_by(step.data)
 
         def has_spoken() -> bool:
@@ -95,7 +95,7 @@ class Verbatim:
         return False
 
     async def _wait_for_answers(self, scene: Scene, line: _VerbatimConnection, *, last: bool) -> None:
-        """Wait for the session's acknowledgments, and on the `last` connection for all answers, while any come."""
+        """Wait for the session's acknowledgments and, on the `last` connection, for all answers, while any come."""
         captured, live = self.script.answers.fates, self.live.fates
 
         def missing() -> int:
@@ -111,7 +111,7 @@ class Verbatim:
                 await self._until(lambda: bool(line.ending))
 
     async def _until(self, is_so: Callable[[], bool]) -> bool:
-        """Wait until a condition holds; return whether it did in time."""
+        """Wait until a condition holds. Return whether it did in time."""
         with trio.move_on_after(self._timeout_s):
             while not is_so():
                 await self._news.wait()
@@ -182,7 +182,7 @@ def _decoded(data: bytes) -> Packet | None:
 
 
 def _acknowledged_by(data: bytes) -> int:
-    """Return how many of the peer's UserMessages our packet acknowledges; a count of 16 bits."""
+    """Return how many of the peer's UserMessages our packet acknowledges, as a count of 16 bits."""
     packet = _decoded(data)
     if packet is None or isinstance(packet, EstablishConnection | ConnectionParameters):
         return 0
