@@ -26,11 +26,11 @@ from mqproto.simulator.topology.places import Place
 BACKLOG: Final = 16
 LIMIT_BYTES: Final = 64 * 1024
 SLOW_S: Final = 0.3
-"""How long data waits on a slow link, each way."""
+"""How long data waits on a slow link, in each direction."""
 PATIENCE_S: Final = 10
 """How long a client may take to send its order."""
 LOOK_PATIENCE_S: Final = 1.0
-"""How long the run may take to say which links are broken."""
+"""How long the run may take to report which links are broken."""
 
 
 class Deed(StrEnum):
@@ -43,14 +43,14 @@ class Deed(StrEnum):
     SLOW = "slow"
     MEND = "mend"
     LOOK = "look"
-    """Do nothing: `Done.links` says which links are broken."""
+    """Do nothing. `Done.links` then says which links are broken."""
 
 
 WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled", Deed.SLOW: "slow"}
 
 
 class Order(msgspec.Struct):
-    """An order: for these nodes, for the link between two, for all links of one, or for all links."""
+    """An order: for these nodes, for the link between two nodes, for all links of one node, or for all links."""
 
     deed: Deed
     nodes: list[str]
@@ -84,7 +84,7 @@ class BrokenLink(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """The answer to an order: the effects, the failure if any, and who caused it.
+    """The answer to an order: the effects, the failure if there is one, and whose fault it was.
 
     lacks: the name that the run does not have, if that is the failure.
     links: the two nodes of each broken link, and the deed; None if links cannot be broken.
@@ -113,8 +113,8 @@ class Hands:
     """Breaks and mends the nodes and links of one run, through its socket or, in its process, by `carry_out`.
 
     Args:
-        links: None if they cannot be broken.
-        tell: is given a line for each action.
+        links: the links of the run; None if they cannot be broken.
+        tell: called with a line for each action.
     """
 
     def __init__(self, supervisor: Supervisor, links: Links | None, tell: Callable[[str], None]) -> None:
@@ -135,7 +135,7 @@ class Hands:
         return [name for name in self._topology.nodes if self._supervisor.is_put_down(name)]
 
     async def carry_out(self, deed: Deed, nodes: Sequence[str] = ()) -> Done:
-        """Carry out a deed; if one of the nodes does not exist, do nothing. The answer contains any error.
+        """Carry out a deed. If one of the nodes does not exist, do nothing. The answer contains any error.
 
         Args:
             nodes: the nodes to KILL or RESTART; otherwise the two ends of a link, one node for all its links, or none
@@ -254,7 +254,7 @@ async def _read(stream: trio.SocketStream) -> bytes:
 
 
 async def asked(place: Place, deed: Deed, nodes: Sequence[str] = (), patience_s: float = math.inf) -> Done:
-    """Send an order to the run of these nodes; return its answer.
+    """Send an order to the run of these nodes, and return its answer.
 
     Raises:
         MqprotoError: there is no run, or it did not answer completely.

@@ -1,8 +1,8 @@
 """`mqproto crash`: real nodes, sockets and disks, and SIGKILL at every moment of a node's life.
 
 Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
-destination. As strikes.py plans, nodes are killed while they run, while they start, and while they recover from
-the last kill. Bodies have from nothing to nearly four megabytes, and consumers pause and roll back: so windows, pages
+destination. As strikes.py plans, nodes are killed while they run, while they start, and while they recover from the
+last kill. Bodies are empty, or as large as nearly four megabytes, and consumers pause and roll back, so windows, pages
 and logs reach their limits. Then comes calm: everything owed must arrive, and no store may keep anything.
 
 With keys, all messages are encrypted and signed, and a Roller replaces the keys of the nodes throughout the run.
@@ -47,16 +47,18 @@ from mqproto.simulator.topology.views import as_toml
 from mqproto.turn.guard import PRIVACY_LEVELS
 
 RATES: Final = {"orders": 200, "notes": 40}
-"""The queues, and how many messages each gets in a second."""
+"""The queues, and how many messages per second each gets."""
 SLOWER_WITH_KEYS: Final = 2
-"""The rates are divided by this: signing, encrypting, opening and resending take time."""
+"""The divisor of the rates, because signing, encrypting, opening and resending take time."""
 CATCH_UP_S: Final = 60.0
-"""Once all messages are due, a sender that accepts none for this long is asked to send no more."""
+"""Once all messages are due, a sender that has had no message accepted for this long is asked to send no more."""
 SETTLE_S: Final = 60.0
-"""After the last kill, this long may pass without an arrival while something is owed or still stored."""
+"""How long, after the last kill, nothing may arrive while something is owed or still stored."""
 BITS: Final = 2_048
 KEY_PAUSES_S: Final = (0.5, 4.0)
-"""The pause between two replacements: short enough for several while a message is resent, or between two kills."""
+"""The pause between two replacements. It is short enough for several of them while a message is resent, or between two
+kills.
+"""
 OPERATORS: Final = "operator.toml"
 PROTECTED: Final = Protection(authenticated=True, privacy=PRIVACY_LEVELS[-1])
 
@@ -174,7 +176,7 @@ class Crash(Rig):
 
     async def _calm(self) -> None:
         """Wait until the queues are empty, then a little longer for messages that must not come. A backlog may take as
-        long as it needs if it shrinks."""
+        long as it needs, as long as it shrinks."""
         before, still_since_s = self.received_count, trio.current_time()
         while trio.current_time() - still_since_s < SETTLE_S:
             if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
@@ -215,7 +217,7 @@ class Crash(Rig):
                     nursery.start_soon(self._hit, name, kills)
 
     async def _hit(self, name: str, kills: list[Kill]) -> None:
-        """Kill a running node, and kill it again while it starts for each further kill."""
+        """Kill a running node. For each further kill, kill it again while it starts."""
         first, *others = kills
         supervisor = self.supervisor
         try:
@@ -302,7 +304,7 @@ class Crash(Rig):
         }
 
     def _damage(self) -> Iterator[str]:
-        """Yield what SQLite finds wrong with the stores."""
+        """Yield the damage that SQLite finds in the stores."""
         for name in self.topology.nodes:
             try:
                 [(verdict,), *_] = self._look(name, "PRAGMA integrity_check")
@@ -338,7 +340,7 @@ def give_keys(topology: Topology, directory: Path) -> None:
 
 class Roller:
     """Replaces keys, as an operator would, while the nodes run, are down or start. Messages on their way are still
-    encrypted with the old keys and signed with their certificates.
+    encrypted with the old keys, and signed with the old certificates.
 
     Attributes:
         rolled: the number of replacements by node.

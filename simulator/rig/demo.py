@@ -1,4 +1,4 @@
-"""`mqproto demo`: sends traffic through three queue managers while everything breaks that can.
+"""`mqproto demo`: sends traffic through three queue managers while everything that can break does break.
 
 The nodes are processes with their own disks; the links between them are proxies that can be cut and stalled, and that
 record their traffic. topology/shipped/demo.toml has the plan of faults. The traffic is spread over the time of the
@@ -30,9 +30,9 @@ from mqproto.simulator.rig.rig import DESTINATION, SENDER, Rig, new_folder, unti
 from mqproto.simulator.topology import Action, Fault, Topology, load
 
 AFTER_FAULTS_S: Final = 2.0
-"""How long traffic goes on after the last fault is over."""
+"""How long traffic continues after the last fault is over."""
 SETTLE_S: Final = 25.0
-"""Everything owed must have come this long after the last message was sent."""
+"""How long after the last message was sent everything owed must have come."""
 
 
 async def run_demo(
@@ -111,7 +111,7 @@ class Demo(Rig):
 
     Args:
         directory: the folder of the nodes.
-        epoch_ns: the recorder's time when trio's clock is 0.
+        epoch_ns: the recorder's time when trio's clock is at 0.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The links of a topology as proxies, one each way: each connection goes through a proxy that can break it.
+"""The links of a topology as proxies, one in each direction. Each connection goes through a proxy that can break it.
 
-All links of a run write to one capture. It shows the nodes at 127.0.0.1, 127.0.0.2 and so on, port 1801, whatever
-ports the run had to take.
+All links of a run write to one capture. It shows the nodes at 127.0.0.1, 127.0.0.2 and so on, at port 1801, whatever
+ports the run actually uses.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class BreakableLink:
 
     @property
     def cut_count(self) -> int:
-        """How many connections we have reset."""
+        """How many connections were reset by us."""
         return sum(proxy.statistics.cut_count for proxy in self.proxies)
 
     def break_off(self, action: Action) -> int:
-        """Cut, refuse or stall both ways; return how many connections were reset.
+        """Cut, refuse or stall both ways. Return how many connections were reset.
 
-        While a link is cut, nobody can connect either, so the caller must restore it later.
+        While a link is cut, nobody can connect, either, so the caller must restore it later.
         """
         if action is Action.STALL:
             for proxy in self.proxies:
@@ -99,7 +99,7 @@ class Links:
             task_status.started(detours)
 
     def between(self, one: str, other: str) -> BreakableLink:
-        """Return the link that joins two nodes; the topology has checked that there is one."""
+        """Return the link that joins two nodes. The topology has checked that there is one."""
         return next(each for each in self.links if {each.link.first, each.link.second} == {one, other})
 
     def of(self, node: str) -> list[BreakableLink]:
@@ -108,7 +108,7 @@ class Links:
 
 
 def shown_addresses(topology: Topology) -> Mapping[str, str]:
-    """Return the address that a capture shows for each node: its own if all differ, else one by its position."""
+    """Return the address that a capture shows for each node: its own if all differ, otherwise one by its position."""
     hosts = [node.host for node in topology.nodes.values()]
     if len(set(hosts)) == len(hosts):
         return {name: node.host for name, node in topology.nodes.items()}
@@ -116,7 +116,9 @@ def shown_addresses(topology: Topology) -> Mapping[str, str]:
 
 
 def free(topology: Topology) -> Topology:
-    """Return a topology whose nodes can all listen right now: the same if its ports are free and its addresses ours."""
+    """Return a topology whose nodes can all listen right now: the same one, if its ports are free and its addresses are
+    ours.
+    """
     for address in chain.from_iterable(node.addresses for node in topology.nodes.values()):
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

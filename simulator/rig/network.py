@@ -1,7 +1,7 @@
 """A link between two nodes that can be cut, refused, stalled and slowed: a TCP proxy on loopback.
 
-The initiating node gets the proxy's address as that of its neighbour. The neighbour sees the connection come from the
-initiating node's own host, which decides whether it may connect. The faults are those of a transport: it breaks, it
+The initiating node uses the proxy's address as that of its neighbour. The neighbour sees that the connection comes from
+the initiating node's own host, which decides whether it may connect. The faults are those of a transport: it breaks, it
 cannot be opened, it stops. Lost segments are left to the kernel's TCP.
 """
 
@@ -42,7 +42,7 @@ class LinkStatistics:
     connection_count: connections that reached the target.
     unreachable_count: connections that were reset because the target did not accept them.
     cut_count: connections that `cut` or `refuse` reset.
-    bytes_to_server, bytes_to_client: handed to the kernel towards the target, and back.
+    bytes_to_server, bytes_to_client: bytes that were handed to the kernel towards the target, and back.
     """
 
     connection_count: int = 0
@@ -101,7 +101,7 @@ class LinkProxy:
 
     @property
     def is_refusing(self) -> bool:
-        """Whether connects are refused, as after `refuse`."""
+        """Whether connections are refused, as after `refuse`."""
         return not self._welcome.is_open
 
     async def run(self, *, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
@@ -131,7 +131,7 @@ class LinkProxy:
             self._listener = None
 
     def cut(self) -> int:
-        """Reset every open connection at both ends; return their number. New connections are still accepted."""
+        """Reset every open connection at both ends. Return their number. New connections are still accepted."""
         connections = [*self._open_connections(), *self._waiting_clients()]
         for connection in connections:
             connection.reset(*Side, comment="the link was cut")
@@ -139,7 +139,7 @@ class LinkProxy:
         return len(connections)
 
     def refuse(self) -> int:
-        """Cut all open connections and refuse new ones; return the number of connections that were cut."""
+        """Cut all open connections, and refuse new ones. Return the number of connections that were cut."""
         cut_count = self.cut()
         if self._welcome.is_open:
             self._welcome.shut()
@@ -185,7 +185,7 @@ class LinkProxy:
         return listener
 
     async def _next_connection(self) -> _Connection:
-        """Wait for the next client; accept none while the link refuses or stalls."""
+        """Wait for the next client. None is accepted while the link refuses or stalls."""
         while True:
             await self._welcome.passed()
             listener = self._listener
@@ -204,7 +204,7 @@ class LinkProxy:
                 await trio.sleep(EXHAUSTED_PAUSE_S)
 
     def _open_connections(self) -> list[_Connection]:
-        """Return the connections that have not ended; a task may not have noticed yet that its own has ended."""
+        """Return the connections that have not ended. A task may not have noticed yet that its own has ended."""
         return [connection for connection in self._connections if not connection.has_ended]
 
     def _waiting_clients(self) -> Iterator[_Connection]:
@@ -295,7 +295,7 @@ class LinkProxy:
 
 
 class Gate:
-    """Open or shut; tasks wait at it while it is shut."""
+    """A gate, open or shut. Tasks wait at it while it is shut."""
 
     def __init__(self) -> None:
         self._opened = trio.Event()
@@ -313,7 +313,7 @@ class Gate:
             self._opened = trio.Event()
 
     async def passed(self) -> None:
-        """Return when the gate is open; at once, without a checkpoint, if it is open now."""
+        """Return when the gate is open. If it is open now, return at once, without a checkpoint."""
         while not self.is_open:
             await self._opened.wait()
 

@@ -24,7 +24,7 @@ LOOK_S: Final = 0.1
 COUNTS: Final = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
 MB: Final = 10**6
 MEMORY_LIMIT_BYTES: Final = 200 * MB
-"""How much resident memory a node may have at any moment."""
+"""How much resident memory a node may have at any time."""
 LOG_LIMIT_BYTES: Final = 256 * 1_024
 """How much a node may log in one life, or from the start of an attack until the node has recovered."""
 
@@ -94,7 +94,7 @@ class Observer:
         counts.waiting = waiting + sum(queue.waiting for queue in status.local)
 
     def _end(self, name: str) -> None:
-        """Keep the counts of a process that is gone; the next process counts from 0."""
+        """Keep the counts of a process that is gone, because the next process counts from 0."""
         self.nodes[name].state = "down"
         status = self.statuses.pop(name, None)
         if status is not None:
@@ -117,7 +117,8 @@ def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
 class NodeUsage:
     """The resources that one node used.
 
-    peak_bytes: the peak of resident memory, from the kernel; None if that has none. `first_bytes`: at the beginning.
+    peak_bytes: the peak of resident memory, from the kernel; None if the kernel does not report it. first_bytes: the
+    resident memory at the beginning.
     cpu: the share of one core.
     log_bytes: how much its log grew.
     """
@@ -135,7 +136,7 @@ class NodeUsage:
 
 
 class Look:
-    """A node's usage when the look was taken; its peak of resident memory counts from then on.
+    """A node's usage when the look was taken. Its peak of resident memory counts from then on.
 
     Args:
         log_bytes: the size of its log to count from; by default the current size.
@@ -168,7 +169,7 @@ def _size_of(log: Path) -> int:
 
 
 def excess(nodes: Mapping[str, NodeUsage]) -> Found:
-    """Return the nodes that took more memory or log than they may."""
+    """Return the nodes that took more memory or log space than they may."""
     return {
         RunOracle.MEMORY: [
             f"{name} had {figures.peak_bytes / MB:,.0f} MB resident, at most {MEMORY_LIMIT_BYTES / MB:.0f}; "

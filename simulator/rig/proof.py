@@ -1,7 +1,8 @@
-"""Checks the promises: compares sent messages with received ones, and packets into a node with packets out of it.
+"""Checks the promises: compares sent messages with received ones, and packets that enter a node with packets that leave
+it.
 
-The first comparison is between the two ends; the second reads the capture of the links, so it sees the packets on
-the wire, not a node's report about itself.
+The first comparison is between the two ends. The second reads the capture of the links, so it uses the packets on the
+wire, not a node's report about itself.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome of the messages. All counts except sent, delivered and in doubt must be 0.
+    """What became of the messages. All counts except sent, delivered and in_doubt must be 0.
 
     sent: messages that were accepted; `delivered` counts those that came.
-    out_of_order: messages that came after one that was sent later, without repetitions.
-    altered: messages whose label and body have another SHA-256 than when sent.
+    out_of_order: messages, without repetitions, that came after a message that was sent later.
+    altered: messages whose label and body have a different SHA-256 than when they were sent.
     strangers: messages that nobody sent.
     in_doubt: messages that may have been accepted; each may come once, or not at all.
     torn: requests in doubt that were accepted in part; a request must be accepted as a whole or not at all.
@@ -101,7 +102,7 @@ class Comparison:
 
 
 def digest_of(label: str, body: bytes) -> bytes:
-    """Return a digest that tells messages apart, even empty ones, if each has its own label."""
+    """Return a digest that distinguishes messages, even empty ones, if each has its own label."""
     return hashlib.sha256(label.encode() + b"\0" + body).digest()
 
 
@@ -151,7 +152,7 @@ def compare(sent: Sequence[Sent], received: Sequence[Committed]) -> Comparison:
 
 
 def _torn(sent: Sequence[Sent], seen: set[int]) -> int:
-    """Return how many requests in doubt came in part."""
+    """Return how many requests in doubt arrived only in part."""
     outcomes: dict[float, set[bool]] = {}
     for place, message in enumerate(sent):
         if message.message_id is None:
@@ -160,7 +161,7 @@ def _torn(sent: Sequence[Sent], seen: set[int]) -> int:
 
 
 def delays_ms(sent: Iterable[Sent], received: Iterable[Committed]) -> list[float]:
-    """Return the sorted delays from handing a message to the sender until its consumer had it."""
+    """Return the sorted delays between handing a message to the sender and its receipt by the consumer."""
     sent_at_s = {message.message_id: message.at_s for message in sent}
     return sorted(
         1_000 * (message.at_s - sent_at_s[message.message_id])
@@ -179,7 +180,7 @@ class WireCount:
     """The packets that crossed the links, from the capture.
 
     session_acks, riding_session_acks: SessionAck packets, and session headers on UserMessages.
-    order_acks, final_acks: acknowledgments that reached the queue manager that they were for.
+    order_acks, final_acks: acknowledgments that reached the queue manager for which they were meant.
     forwarded: packets that a node passed on, each compared with the one that came to it.
     crossings: the times when messages except acknowledgments crossed, by the two addresses; nanoseconds since 1970, in
         order.
@@ -200,8 +201,8 @@ class WireCount:
 def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireCount:
     """Count the packets in a capture, and compare each packet that left a node with the one that came to it.
 
-    An intermediate passes a message on as it came, byte for byte, but for the hop count and the session header of
-    its own hop.  [MS-MQQB] 3.1.1.6.2, [MS-MQMQ] 2.2.19.2
+    An intermediate passes a message on byte for byte, except for the hop count and the session header of its own
+    hop.  [MS-MQQB] 3.1.1.6.2, [MS-MQMQ] 2.2.19.2
 
     Args:
         managers: the queue manager at each address in the capture.
@@ -238,7 +239,7 @@ def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireC
 def _user_messages(
     path: str | os.PathLike[str], count: WireCount
 ) -> Iterator[tuple[SeenPacket, UserMessage]]:
-    """Yield the UserMessages of a capture; count all packets, and note everything else as a fault."""
+    """Yield the UserMessages of a capture. Count all packets, and note everything else as a fault."""
     reader = PacketReader(read_capture(path))
     try:
         for seen in reader:
@@ -265,7 +266,7 @@ def _digest(packet: bytes) -> bytes:
 
 
 def _passed_on(packet: bytes) -> bytes:
-    """Return a packet as a node must pass it on; empty after 29 hops."""
+    """Return a packet in the form in which a node must pass it on; empty after 29 hops."""
     try:
         return with_hop_counted(packet)
     except UsageError:

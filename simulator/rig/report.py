@@ -1,4 +1,4 @@
-"""The results of a demo or a crash run: the promises, the counts behind them, and their display."""
+"""The results of a demo or a crash run: the promises, the counts behind them, and how they are displayed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mqproto.simulator.rig.verdict import Found, judged, named
 from mqproto.simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0
-"""Messages must flow again this soon after a restarted node is ready."""
+"""How soon messages must flow again after a restarted node is ready."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Outage:
         was restored or the node's new process was spawned; None if that did not happen.
     spawned_at_s: when the new process was spawned, if a node was killed or stopped.
     restored_at_s: when the link, or the node, was back.
-    delivered_before: messages that the consumer had when the fault began.
+    delivered_before: how many messages the consumer had when the fault began.
     """
 
     action: Action
@@ -141,11 +141,11 @@ class FlowReport:
 class CrashReport:
     """The report of a crash run.
 
-    kills: counts by node, then by the node's stage when it died.
+    kills: the number of kills by node, then by the node's stage when it died.
     at_once: how often several nodes died at the same instant.
     again: how often a node was killed again while it started.
     retained: messages left in the stores after the calm, by queue.
-    failures: the events that ended the run early; then nothing else is judged.
+    failures: the events that ended the run early; if there are any, nothing else is judged.
     stores: the folder of the stores; it is removed if no promise was broken.
     has_kills: whether nodes were killed at all.
     rolled: how often the keys of each node were replaced; empty if nodes have none.
@@ -229,7 +229,7 @@ def _proof(report: DemoReport) -> Iterator[tuple[str, str]]:
 def outage_table(outages: list[Outage]) -> Table:
     """Return a table of faults: their start and length, the messages that had come, and when they flowed again.
 
-    flowing: the seconds after the link was back or the node was ready; from spawn: after its process began.
+    flowing: the seconds since the link was back or the node was ready; from spawn: the seconds since its process began.
     """
     table = plain_table("fault", "at", "lasted", "delivered", "flowing", "from spawn")
     for outage in outages:

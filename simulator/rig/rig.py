@@ -1,4 +1,4 @@
-"""One run: nodes as processes, the messages from one node to another, and the measurements meanwhile."""
+"""One run: nodes as processes, the messages from one node to another, and the measurements."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Rig:
         """Add messages from the sender to a queue of the destination, and return them.
 
         Args:
-            to: the producer's name for the queue, if not its path.
+            to: the producer's name for the queue, if that is not its path.
             moods: as for Consumer.
         """
         path = rf"{DESTINATION}\{queue}"

@@ -1,8 +1,8 @@
-"""Which nodes `mqproto crash` kills and when: everything follows from a seed.
+"""Decides which nodes `mqproto crash` kills, and when. Everything follows from a seed.
 
-A strike hits one node, two or all of them, at one instant or within half a second. Each is started again, and may be
-killed again as it starts. The dice choose the stage that a kill aims at; the stage it hits is known only when the
-process is dead, because a busy machine starts processes more slowly. So a seed repeats the plan, but not the run.
+A strike hits one node, two nodes or all of them, at one instant or within half a second. Each is started again, and may
+be killed again as it starts. The dice choose the stage at which a kill aims. The stage that it hits is known only when
+the process is dead, because a busy machine starts processes more slowly. So a seed repeats the plan, but not the run.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Stage(StrEnum):
     """The stage of a node."""
 
     STARTING = "starting"
-    """Its process runs, and its store is not open yet."""
+    """Its process runs, but its store is not open yet."""
     RECOVERING = "recovering"
-    """It opens its store and recovers from the kill."""
+    """It opens its store, and recovers from the kill."""
     JUST_READY = "just ready"
     RUNNING = "running"
 
 
 DELAYS_S: Final = {Stage.STARTING: 0.5, Stage.RECOVERING: 0.005, Stage.JUST_READY: JUST_READY_S}
-"""While a node starts, it is killed at most this long after a stage began; about as long as the stage lasts."""
+"""The longest delays after which a starting node is killed once a stage has begun; about as long as the stage lasts."""
 AGAIN: Final = 0.5
 """The probability, each time, that a node is killed again while it starts."""
 AIMS: Final = ((Stage.STARTING, 2), (Stage.RECOVERING, 5), (Stage.JUST_READY, 3))
@@ -46,7 +46,7 @@ SPREAD_S: Final = 0.5
 
 
 class Kill(NamedTuple):
-    """One SIGKILL: the stage it aims at, the delay after that stage began, and how long the node then stays down."""
+    """One SIGKILL: the stage at which it aims, the delay after the stage began, and how long the node stays down."""
 
     aim: Stage
     after_s: float
@@ -55,7 +55,7 @@ class Kill(NamedTuple):
 
 class Strike(NamedTuple):
     """Kills by node. All nodes run for pause_s; then comes the first kill of each node, after its own after_s. The
-    other kills meet the node while it starts."""
+    other kills hit the node while it starts."""
 
     pause_s: float
     kills: dict[str, list[Kill]]

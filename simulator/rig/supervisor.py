@@ -1,11 +1,11 @@
 """Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
 
 A node process is `mqproto node NAME --topology FILE --supervised`. It prints `opening` before it opens its store, and
-`ready` when it listens. It ends when its standard input does: so no node outlives its supervisor, however the
+`ready` when it listens. It ends when its standard input does, so no node outlives its supervisor, however the
 supervisor ends.
 
 `Supervisor.keep` starts a node again however often it ends, with growing pauses. A caller that kills nodes on purpose
-uses `start`, `kill` and `watch`. `Programs` are gateways and triggers, which are started and killed likewise.
+uses `start`, `kill` and `watch`. `Programs` are gateways and triggers, which are started and killed in the same way.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TAIL_BYTES: Final = 8_192
 
 
 class NodeError(MqprotoError):
-    """A node process ended by itself; the text has its own last error."""
+    """A node process ended by itself. The text has the process's own last error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class NodeProcess:
         self.log = log
         self.log_from = log_from
         self.is_wanted = False
-        """Whether it is expected to run: it has been ready, and nobody has asked it to end."""
+        """Whether it is expected to run, because it has been ready, and nobody has asked it to end."""
         self._said = b""
 
     @property
@@ -93,7 +93,7 @@ class NodeProcess:
         return self.process.pid
 
     async def says(self, word: bytes) -> bool:
-        """Wait until it has printed a line that begins with this word; False if it ends first."""
+        """Wait until it has printed a line that begins with this word. Return False if it ends first."""
         assert self.process.stdout is not None
         while not self.has_said(word):
             chunk = await self.process.stdout.receive_some()
@@ -133,7 +133,7 @@ class NodeProcess:
         return NodeError(f"{self.name}: {reason}")
 
     def cpu_s(self) -> float | None:
-        """Return its user and system time so far, or None where the kernel does not say."""
+        """Return its user and system time so far; None if the kernel does not report it."""
         return cpu_s_of(self.pid)
 
 
@@ -144,7 +144,7 @@ def _ending(status: int | None) -> str:
 
 
 class Processes:
-    """Programs as processes in one folder. Each ends with its standard input."""
+    """Programs as processes in one folder. Each ends when its standard input ends."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -154,7 +154,7 @@ class Processes:
         """Start a process.
 
         Args:
-            arguments: a module, and the arguments behind it.
+            arguments: a module, and the arguments after it.
             log: where its standard error output goes.
         """
         with appended(log) as file:
@@ -222,7 +222,7 @@ class Supervisor(Processes):
 
     Args:
         topology: where the nodes listen.
-        directory: their stores, their logs, and the topology as each of them sees it.
+        directory: the folder of their stores, their logs, and the topology as each of them sees it.
         detours: the address of the proxy for each pair (node that connects, its neighbour).
         capture: if given, each node records its traffic in the file that `capture_of` names.
     """
@@ -241,7 +241,7 @@ class Supervisor(Processes):
         self._turns = {name: trio.Lock() for name in topology.nodes}
         """Held by the task that ends, starts or reaps the node, if tasks other than `keep` may do so."""
         self._wanted = {name: Gate() for name in topology.nodes}
-        """Shut while a node is down on purpose; `keep` then leaves it down."""
+        """Shut while a node is down on purpose, so that `keep` leaves it down."""
         places.make(directory)
 
     def topology_file(self, name: str) -> Path:
@@ -280,7 +280,7 @@ class Supervisor(Processes):
         return await self.open(name, command, log)
 
     async def start_all(self) -> dict[str, NodeError]:
-        """Start all nodes at once; return the errors of those that ended instead."""
+        """Start all nodes at once. Return the errors of those that ended instead."""
         failures: dict[str, NodeError] = {}
 
         async def start(name: str) -> None:
@@ -298,7 +298,7 @@ class Supervisor(Processes):
         """Until cancelled, start a node again whenever it ends, unless it was put down.
 
         Args:
-            tell: is given a line when it ends, when it cannot be started, and when it is back.
+            tell: called with a line when it ends, when it cannot be started, and when it is back.
         """
         pauses = Pauses()
         ran_s = 0.0
@@ -340,7 +340,7 @@ class Supervisor(Processes):
         """Start a node that was put down, or restart one that runs; return its process ID.
 
         Raises:
-            NodeError: it does not start; `keep` goes on trying.
+            NodeError: it does not start; `keep` continues to try.
         """
         async with self._turns[name]:
             try:
@@ -415,7 +415,7 @@ class Programs(Processes):
         return await self.run(name, [PROGRAM, *arguments])
 
     async def run(self, name: str, arguments: Sequence[str]) -> str:
-        """Start another module that says when it is ready and ends with its standard input, as `start` does."""
+        """Run another module that prints when it is ready and ends with its standard input, as `start` does."""
         program = await self.open(name, arguments, self.directory / f"{name}.err")
         await self.until(program, READY)
         return program.line(READY)
@@ -423,7 +423,7 @@ class Programs(Processes):
 
 @asynccontextmanager
 async def programs_in(directory: Path) -> AsyncIterator[Programs]:
-    """Yield the programs that are started in the block; kill them at its end, whatever ends it."""
+    """Yield the programs that are started in the block. At its end they are killed, whatever ends it."""
     programs = Programs(directory)
     try:
         yield programs

@@ -1,4 +1,6 @@
-"""The oracles that judge each run of the rig: every oracle judges every scenario, or the table says why not."""
+"""The oracles that judge each run of the rig. Every oracle judges every scenario, or the table gives a reason why it
+does not.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ BLANKS: Final[Mapping[str, Mapping[RunOracle, str]]] = {
 
 
 Found = dict[RunOracle, list[str]]
-"""The findings of oracles, in words; an oracle that has looked and found nothing has an empty list."""
+"""The findings of oracles, in words. An oracle that has looked and found nothing has an empty list."""
 
 
 def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str]]) -> Found:
@@ -77,7 +79,7 @@ def judged(scenario: str, *found: Found) -> list[str]:
 
 
 def named(found: Mapping[str, Found]) -> Found:
-    """Return the findings about several things, each text behind the name of its thing."""
+    """Return the findings about several things, each text after the name of its thing."""
     return by_oracle(
         {oracle for some in found.values() for oracle in some},
         (

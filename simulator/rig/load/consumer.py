@@ -1,9 +1,9 @@
-"""An application that receives in transactions, and knows its received messages, whatever breaks meanwhile.
+"""An application that receives in transactions, and knows which messages it has received, whatever breaks meanwhile.
 
 A client learns the outcome of a commit when its node is back. If that takes too long, the commit is in doubt. Then the
-queue shows it: messages come in order. If the next message is the first of the batch in doubt, the commit did
-not happen; if it is another one, or none is left, it did. No message is dropped because its identifier is known, so a
-message that was delivered twice is recorded twice.
+queue shows the outcome, because messages come in order. If the next message is the first of the batch in doubt, the
+commit did not happen; if it is another one, or none is left, it did. No message is dropped because its identifier is
+known, so a message that was delivered twice is recorded twice.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ BATCH: Final = 64
 PATIENCE_S: Final = 0.5
 """How long one receive waits for a first message."""
 PATIENCE_IN_DOUBT_S: Final = 5.0
-"""How long a receive waits after a commit in doubt: silence must mean an empty queue, even on a slow disk."""
+"""How long a receive waits after a commit in doubt. Silence must mean an empty queue, even on a slow disk."""
 RECONNECT_S: Final = 0.02
 PAUSES: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.5
 ROLL_BACKS: Final = 0.1
-"""How often a consumer with moods pauses before it receives, for how long at most, and how often it rolls back."""
+"""For a consumer with moods: how often it pauses before it receives, how long it pauses at most, and how often it rolls
+back.
+"""
 
 
 class _ChangedMindError(Exception):
-    """The consumer rolls back: its messages return to the queue."""
+    """The consumer rolls back, so that its messages return to the queue."""
 
 
 class Consumer:
@@ -39,7 +41,7 @@ class Consumer:
 
     Args:
         connect: opens a connection to the node that hosts the queue.
-        queue: its name.
+        queue: the name of the queue.
         moods: dice for pauses, which let messages pile up, and for rollbacks; None for no pauses and rollbacks.
     """
 
@@ -65,7 +67,7 @@ class Consumer:
         return bool(self._in_doubt)
 
     async def run(self) -> None:
-        """Receive until cancelled; connect again whenever the node is gone."""
+        """Receive until cancelled. Connect again whenever the node is gone."""
         while True:
             try:
                 async with self._connect() as client:
@@ -80,7 +82,7 @@ class Consumer:
         """Receive in one transaction.
 
         Raises:
-            NodeUnreachable: the node is gone. If that was during the commit, the batch is in doubt from now on.
+            NodeUnreachable: the node is gone. If that happened during the commit, the batch is in doubt from now on.
         """
         batch: list[Committed] = []
         timeout_s = PATIENCE_IN_DOUBT_S if self._in_doubt else PATIENCE_S

@@ -22,7 +22,7 @@ HURRY: Final = 0.03
 DOUBT: Final = 0.03
 """The probability that a producer repeats a request after its final answer."""
 HURRY_S: Final = (0.001, 0.02)
-"""How long a producer waits before it hangs up: some of these requests get through, and some do not."""
+"""How long a producer waits before it hangs up. Some of its requests then get through, and some do not."""
 PAUSE_LIMIT_S: Final = 0.25
 """The longest pause of a producer here, even if the gateway asks for a longer one."""
 
@@ -64,9 +64,9 @@ class PostingProducer:
     """One producer.
 
     Args:
-        url: the gateway's.
+        url: the gateway's URL.
         handover: takes the outcome of each message; producers may share it.
-        dice: decide when it is careless: when it hangs up, or repeats a request. Without dice it never does.
+        dice: decide when it is careless, that is, hangs up or repeats a request. Without dice it never does this.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PostingProducer:
         return self._dice is not None and self._dice.random() < chance
 
     async def _post(self, client: httpx.AsyncClient, message: Outgoing) -> bool:
-        """Send one request; return whether its answer is final."""
+        """Send one request. Return whether its answer is final."""
         handover = self._handover
         timeout_s = TIMEOUT_S
         if self._dice is not None and self._happens(HURRY):

@@ -34,8 +34,9 @@ class Producer:
     Args:
         connect: opens a connection to the sending node.
         queue: the destination.
-        transactional: each message arrives exactly once and in order; otherwise they are recoverable: none is lost.
-        protected: each message is encrypted, and signed by the node.
+        transactional: whether each message must arrive exactly once and in order; otherwise messages are recoverable,
+            and none is lost.
+        protected: whether each message is encrypted, and signed by the node.
     """
 
     def __init__(
@@ -60,12 +61,12 @@ class Producer:
         self._is_stopped = False
 
     async def run(self, span_s: float) -> None:
-        """Send the workload, within `span_s` if the node is there; connect again whenever it is gone."""
+        """Send the workload, within `span_s` if the node is there. Connect again whenever the node is gone."""
         start_s = trio.current_time()
         await self.keep_up(lambda: int(self._count * (trio.current_time() - start_s) / span_s) + 1)
 
     async def keep_up(self, due: Callable[[], int]) -> None:
-        """Send until the whole workload is sent; connect again whenever the node is gone.
+        """Send until the whole workload is sent. Connect again whenever the node is gone.
 
         Args:
             due: returns how many messages should have been sent by now.
@@ -129,7 +130,7 @@ class Producer:
 
 
 async def produce(producers: Sequence[Producer], span_s: float, patience_s: float) -> bool:
-    """Have producers send evenly over `span_s`. On a slow machine, messages left `patience_s` later are not
+    """Let producers send evenly over `span_s`. On a slow machine, messages that are left `patience_s` later are not
     sent.
 
     Returns:

@@ -25,11 +25,11 @@ BODY_LIMIT_BYTES: Final = 2**20
 CODE: Final = "no-such-customer"
 """The service code of a business error."""
 QUESTIONS: Final = "/processed"
-"""The path for asking whether it has processed a message; all other paths are for messages."""
+"""The path for the question whether it has processed a message. All other paths are for messages."""
 
 
 class Cue(Word):
-    """The actions of the consumer at a call, and their meanings."""
+    """The actions of the consumer at a call, with their meanings."""
 
     ACCEPT = "accept", "processes the message, and answers 200"
     FAIL = "fail", "answers 500, and has not processed it"
@@ -47,7 +47,8 @@ Script = Callable[[str, bytes, int], Cue]
 
 
 def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
-    """Return a script with a cue for each message's first call, its second, and so on; then it accepts the message.
+    """Return a script with a cue for each message's first call, its second call, and so on. After these it accepts the
+    message.
 
     only: the number of the one message that the cues are for, which ends its body; None for every message.
     """
@@ -65,7 +66,7 @@ class Validator:
 
     def __init__(self, script: Script) -> None:
         self.calls = Counter[str]()
-        """How often each message was brought here, by the producer's id."""
+        """How often each message was delivered here, by the producer's id."""
         self.obeyed = Counter[Cue]()
         self.reached: dict[str, bytes] = {}
         """The bodies of processed messages, by the producer's id and in order."""

@@ -25,7 +25,7 @@ BATCH_MESSAGES: Final = 200
 BATCH_BYTES: Final = 4 * 2**20
 
 Sizes = tuple[tuple[int, int, int], ...]
-"""Tuples (count, least, most): this many of 1,000 generated orders have bodies of `least` to `most` bytes."""
+"""Tuples (count, least, most): of 1,000 generated orders, `count` have bodies of `least` to `most` bytes."""
 SIZES: Final[Sizes] = (
     (10, 0, 0),
     (780, 200, 1_500),
@@ -34,7 +34,7 @@ SIZES: Final[Sizes] = (
     (3, 60_000, 2**20),
     (1, 2**20, BODY_LIMIT_BYTES),
 )
-"""Sizes as in many systems, with now and then a message that is larger than every buffer on its way."""
+"""Sizes as in many systems, with an occasional message that is larger than every buffer on its way."""
 HEAVY: Final[Sizes] = (
     (30, 0, 0),
     (600, 200, 1_500),
@@ -42,7 +42,9 @@ HEAVY: Final[Sizes] = (
     (110, 20_000, 300_000),
     (10, 300_000, BODY_LIMIT_BYTES),
 )
-"""A hundred waiting messages reach the byte limits of windows and pages, a thousand those of the store's log."""
+"""With these sizes, a hundred waiting messages reach the byte limits of windows and pages, and a thousand reach those
+of the store's log.
+"""
 
 HEAVY_PROTECTED: Final[Sizes] = (
     *HEAVY[:-1],
@@ -62,7 +64,7 @@ class Item(NamedTuple):
 class Workload:
     """A known number of messages, made or read one by one as they are sent.
 
-    left_out: the files that do not fit into a message, in words.
+    left_out: descriptions of the files that do not fit into a message.
     """
 
     description: str
@@ -106,7 +108,7 @@ def from_path(path: Path) -> Workload:
 
 
 def files(folder: Path) -> Workload:
-    """Return each regular file below a folder, in order of its path; its relative path is the label."""
+    """Return each regular file below a folder, in the order of the paths. The relative path is the label."""
     paths = []
     left_out = []
     for path in _regular_files(folder):

@@ -1,7 +1,7 @@
 """`mqproto demo --edges`: from producers over HTTP to a consumer behind HTTP, while every program between them dies.
 
-Producers hand messages to a gateway, three queue managers carry them, and a trigger has the consumer called. All five
-programs are processes, and each is killed again and again while the messages cross; producers and consumer are in this
+Producers hand messages to a gateway, three queue managers carry them, and a trigger calls the consumer. All five
+programs are processes, and each is killed again and again while the messages cross. Producers and consumer are in this
 process, because they know what must have happened. At the end, accepted and processed messages are compared.
 """
 
@@ -51,7 +51,7 @@ ANSWER_S: Final = 0.5
 """How long the trigger waits for the consumer's answer."""
 ATTEMPTS: Final = 100
 ATTEMPTS_ROUGH: Final = 5
-"""These attempts take less than a second, so a message is given up while the consumer is down."""
+"""The attempts in a rough run. They take less than a second, so a message is given up while the consumer is down."""
 DOWN_S: Final = 2.0
 FULL_S: Final = 1.0
 FULL_KB: Final = 8
@@ -66,7 +66,7 @@ VICTIMS: Final = (
     (GATEWAY, "sender"),
     (TRIGGER, "destination"),
 )
-"""The programs that are killed at one instant, a line at a time; after the last line comes the first."""
+"""The programs that are killed at one instant, one line at a time. After the last line comes the first one again."""
 ROUNDS: Final = 3
 SETTLE_S: Final = 90.0
 """How long after the last message was handed in all owed messages must have come."""
@@ -176,7 +176,7 @@ class EdgesDemo(EdgeRig):
         )
 
     def _cue(self, key: str, body: bytes, call: int) -> Cue:
-        """Return the consumer's action; it depends only on the seed, the message and the number of earlier calls."""
+        """Return the consumer's action, which depends only on the seed, the message and the number of earlier calls."""
         if self._is_down:
             return Cue.FAIL
         if json.loads(body)["amount_cents"] < 0:
@@ -210,7 +210,7 @@ class EdgesDemo(EdgeRig):
 
     @property
     def _done(self) -> int:
-        """The number of messages at their end: refused by the gateway, processed, or refused by the consumer.
+        """The number of messages that have ended: refused by the gateway, processed, or refused by the consumer.
 
         In a rough run, messages also end elsewhere, so this counts messages with a final answer.
         """
@@ -219,7 +219,7 @@ class EdgesDemo(EdgeRig):
         return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
 
     def _is_done(self, share: float, kills: int = 0) -> bool:
-        """Whether this share of all messages is at its end, and this number of kills is over."""
+        """Whether this share of all messages has ended, and this number of kills is over."""
         return self._done >= share * self._count and self._kills.total() >= kills
 
     async def _look(self) -> None:
@@ -232,7 +232,7 @@ class EdgesDemo(EdgeRig):
             await trio.sleep(BEAT_S)
 
     async def _dead_letters(self) -> set[str]:
-        """Return the transactional dead letters of the first node; a peek would show only a part of many."""
+        """Return the transactional dead letters of the first node, because a peek would show only a part of many."""
         letters = set[str]()
         async with self.connect("sender") as client:
             while found := await client.receive("deadxact", limit=100, timeout_s=0):
@@ -267,7 +267,7 @@ class EdgesDemo(EdgeRig):
         self._is_down = False
 
     async def _told(self, act: Callable[[Client], Awaitable[object]]) -> None:
-        """Have an operator act at the last node, which may be down just now."""
+        """Let an operator act at the last node, which may be down just now."""
         while True:
             try:
                 async with self.connect("destination") as client:
@@ -277,7 +277,7 @@ class EdgesDemo(EdgeRig):
                 await trio.sleep(BEAT_S)
 
     async def _until_nothing_waits(self) -> None:
-        """Wait until every message is at its end: none is left in an outgoing queue or in `orders`."""
+        """Wait until every message has ended: none is left in an outgoing queue or in `orders`."""
         while True:
             waiting = 0
             for name in self.topology.nodes:
@@ -293,7 +293,7 @@ class EdgesDemo(EdgeRig):
     # Programs that die
 
     async def _kill_all(self) -> None:
-        """Kill the next victims in turn, each time one more share of all messages is at its end."""
+        """Kill the next victims in turn, each time that one more share of all messages has ended."""
         turns = list(VICTIMS) * self.rounds
         for turn, victims in enumerate(turns, 1):
             await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)

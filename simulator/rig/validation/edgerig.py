@@ -1,4 +1,6 @@
-"""Nodes and the programs around them: a gateway at the first, triggers at the last, and a consumer in this process."""
+"""Nodes and the programs around them: a gateway at the first node, triggers at the last, and a consumer in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ class EdgeRig(Rig):
         return await trio.to_thread.run_sync(partial(audited, self.place, history))
 
     async def given_up(self, *queues: str) -> list[Failed]:
-        """Take the messages that triggers have given up out of these queues; the triggers have ended."""
+        """Take the messages that triggers have given up out of these queues. The triggers have ended."""
         failed: list[Failed] = []
         async with self.connect(DESTINATION) as client:
             for queue in queues:

@@ -34,14 +34,14 @@ class Failed(NamedTuple):
 
     @classmethod
     def of(cls, copy: ReceivedMessage) -> Failed:
-        """Return the given-up message of which this copy is in an error queue."""
+        """Return the message that was given up and of which this is a copy in an error queue."""
         note = FailureNote.of(copy.extension) or FailureNote(failure="")
         key = Envelope.of(copy.extension).producer_key or note.message
         return cls(key, copy.body, note.failure, note.reason)
 
     @property
     def end(self) -> End:
-        """The end of the message, as an audit calls it."""
+        """The end of the message, in the words of an audit."""
         return End.IN_IN_DOUBT_QUEUE if self.failure == IN_DOUBT else End.IN_ERROR_QUEUE
 
 
@@ -51,10 +51,10 @@ class EdgeLedger:
 
     messages: all messages that the producers had to hand in, in the order of each producer.
     processed: bodies by key, in the order in which the consumer processed them.
-    audited: the end of each message that was answered 200, by its identifier, as `mqproto audit` says before the
-        error queue is emptied.
+    audited: the end of each message that was answered 200, by its identifier, according to `mqproto audit` before the
+    error queue is emptied.
     letters: the dead letters at the first node, if messages may end as such; None if they may not.
-    is_heard: whether a gateway has answered, so an audit knows the messages.
+    is_heard: whether a gateway has answered, so that an audit knows about the messages.
     is_honest: whether the consumer has processed exactly the messages that it has accepted.
     """
 

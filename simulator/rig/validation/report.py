@@ -52,7 +52,7 @@ class EdgesReport(EdgeLedger):
         return judged("edges", self.found(), self._refused_otherwise(), excess(self.usage))
 
     def _refused_otherwise(self) -> Found:
-        """Return messages that the consumer refused although it should accept them."""
+        """Return messages that the consumer refused although it should have accepted them."""
         return {
             RunOracle.LOST: [
                 f"{failed.key} is in the error queue for another reason: {failed.failure}, {failed.reason}"

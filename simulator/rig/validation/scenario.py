@@ -1,4 +1,5 @@
-"""Scenarios of a validation, its actions and expectations, as the files in `scenarios` have them; and their outcomes.
+"""Scenarios of a validation, with their actions and expectations, in the form of the files in `scenarios`; and their
+outcomes.
 
 title = "A consumer that fails is called again, until it accepts"
 heading = "Message Consumer Rules"      # of which document of the project it is the test
@@ -42,7 +43,7 @@ STAGES: Final[dict[str, str]] = {
 }
 """The counted stages, and their descriptions."""
 UNLESS_SAID: Final[dict[str, int | str]] = {"unaccounted": 0}
-"""The expected counts if the scenario does not give them; for stages that are not here, any count."""
+"""The expected counts if the scenario does not give them. For stages that are missing here, any count is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +64,11 @@ class ValidationScenario:
 
     heading: the heading in the document whose rules it tests.
     messages: the number of messages that the producer sends.
-    via: `gateway` over HTTP, each with an id of its own; `client` at the node itself.
+    via: `gateway` to send over HTTP, each message with its own id; `client` to send at the node itself.
     unread: how often the producer submits each message without reading the answer; then it submits it once more.
     cues: the consumer's actions at a message's first call, its second, and so on; then it accepts.
-    only: the number of the one message that the cues are for, counted from 0; by default they are for all.
-    absent: the consumer starts to listen only after this many reads were rolled back.
+    only: the number, counted from 0, of the one message that the cues are for; by default they are for all.
+    absent: the number of reads that must be rolled back before the consumer starts to listen.
     attempts: how often a message may be delivered.
     timeout_s: how long the consumer may take.
     strikes: the kills, in order.
@@ -141,8 +142,8 @@ def load(name_or_path: str) -> ValidationScenario:
 class Outcome(NamedTuple):
     """The outcome of a scenario.
 
-    counts: by stage.
-    trouble: why it did not reach its end; empty if it did.
+    counts: the counts by stage.
+    trouble: why the scenario did not reach its end; empty if it did.
     promises: the broken promises, in words.
     logs: the folder of the logs, if a promise is broken.
     """

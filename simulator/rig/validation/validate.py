@@ -1,9 +1,9 @@
 """`mqproto validate`: a producer, nodes, a trigger and a consumer that fails on cue; each stage is counted and checked.
 
 The "Test Project" of "Transactions in OSB. Reliable Messaging" records how often a message is read from its queue, and
-whether it reaches its final destination. Here everything but the consumer is real: processes, disks, HTTP. The
-events are counted from the logs, and the calls by the consumer itself. Besides the counts that it expects, each
-scenario is judged by the oracles of the rig.
+whether it reaches its final destination. Here everything but the consumer is real: processes, disks, HTTP. The events
+are counted from the logs, and the calls by the consumer itself. Besides its expected counts, each scenario is judged by
+the oracles of the rig.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ LOOK_S: Final = 0.05
 INTERVAL_S: Final = 0.1
 """The pause before each further attempt of the trigger."""
 LIARS: Final = frozenset({Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
-"""After these actions a consumer has processed a message that it did not accept; the trigger may bring it again."""
+"""After these actions a consumer has processed a message that it did not accept. The trigger may deliver it again."""
 
 
 class Logs:
-    """The steps in the logs of a folder, as far as they are written."""
+    """The steps in the logs of a folder, as far as they have been written."""
 
     def __init__(self, directory: Path) -> None:
         self.steps: list[Step] = []

@@ -1,4 +1,5 @@
-"""Each way in which a message that was answered 200 can end, in one system; then an audit names the end of each.
+"""Every way in which a message that was answered 200 can end, all in one system. Then an audit names the end of each
+message.
 
 Read first: `ways.py`, then `running.py`.
 """

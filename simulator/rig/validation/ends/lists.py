@@ -31,13 +31,13 @@ HOLDERS: Final[Mapping[End, Holder]] = {
     End.ERASED: Holder.SETTLED,
     End.HEARD_ELSEWHERE: Holder.PRODUCER,
 }
-"""The party that must have listed a message, by its end; after any other end the system has it, and nobody lists it."""
+"""The party that must have listed a message, by its end. After any other end the system has it, and nobody lists it."""
 
 
 class Sent(NamedTuple):
     """A message that was answered 200.
 
-    way: the way that it goes; a message that only serves a way has another name here.
+    way: the name of the way that it goes; a message that only serves a way has another name here.
     text: the beginning of its body, which no other message has.
     """
 
@@ -49,7 +49,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class Lists:
-    """The records that senders and receivers keep, each on its own.
+    """The records that senders and receivers keep, each independently.
 
     answered: the producer's messages, by the identifier in the answer.
     has: the holder of each message, by its text. A message keeps its text in all events, but not its identifier.

@@ -21,7 +21,7 @@ from mqproto.simulator.topology.places import Place
 class EndsReport:
     """The results of a run.
 
-    audit: taken while all of it ran.
+    audit: the audit that was taken while everything ran.
     trouble: the failure of the way that stopped the run; empty if it reached its end.
     usage: the most that each program took in one of its lives.
     """
@@ -48,7 +48,7 @@ class EndsReport:
         return judged(NAME, found, self.lists.found(), excess(self.usage))
 
     def _otherwise(self) -> Iterator[str]:
-        """Yield statements of the audit that were not expected, or that the holders of messages contradict."""
+        """Yield statements of the audit that were not expected, or that the records of messages' holders contradict."""
         for way in WAYS:
             known = self.of(way)
             if known is not None and (end_of(known), reason_of(known)) != (way.end, way.reason):

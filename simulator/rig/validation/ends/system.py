@@ -1,4 +1,4 @@
-"""Three nodes, a gateway and triggers as processes, and a consumer in this process, in which messages end."""
+"""Three nodes, a gateway and triggers as processes, and a consumer in this process, as places where messages end."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PATIENCE_S: Final = 30.0
 """How long to wait for any event."""
 LOOK_S: Final = 0.02
 SMALLEST_BYTES: Final = 64
-"""The smallest body: longer than a message's id, which logs contain, too."""
+"""The size of the smallest body. It is longer than a message's id, which logs contain, too."""
 LIMIT: Final = 100
-"""A number above that of the messages in any queue."""
+"""A number higher than that of the messages in any queue."""
 LETTERS: Final = "deadxact"
 
 
@@ -143,7 +143,7 @@ class System(EdgeRig):
             self.has(Holder.OPERATOR, taken[0].body)
 
     def has(self, holder: Holder, body: bytes) -> None:
-        """Record that a party has a message. A producer may hear of a message that a program has."""
+        """Record that a party has a message. A producer may learn about a message that a program has."""
         text = _text(body)
         if (before := self.lists.has.get(text)) and holder is not Holder.PRODUCER:
             self.lists.twice.append(f"{text} came to {before}, and then to {holder}")
@@ -190,7 +190,9 @@ def _text(body: bytes) -> str:
 
 
 def script(cues: Mapping[str, Sequence[Cue]]) -> Callable[[str, bytes, int], Cue]:
-    """Return a script with cues by a message's text, for its first call, its second and so on; the last cue repeats."""
+    """Return a script with cues by a message's text, for its first call, its second call, and so on. The last cue
+    repeats.
+    """
 
     def cue(key: str, body: bytes, call: int) -> Cue:
         found = cues.get(_text(body), [Cue.ACCEPT])

@@ -1,4 +1,5 @@
-"""The ways in which a message can end, or go on: its events, its holder afterwards, and the audit's name for that.
+"""The ways in which a message can end, or go on. Each has its events, the holder afterwards, and the audit's name for
+that.
 
 Most ways have a queue of their own, of the same name, at the destination. Ways with a trigger share queues: `orders`
 has a complete trigger, `shop` one without a document history, `till` one without an error queue.
@@ -121,7 +122,7 @@ async def rejected(system: System, way: str) -> None:
 
 
 async def _is_letter(client: Client, queue: str, system: System, text: str) -> None:
-    """Wait until a node has a message as a dead letter, and the gateway has heard why."""
+    """Wait until a node has a message as a dead letter, and the gateway knows why."""
 
     async def is_there() -> bool:
         return text in [one.body.decode().rstrip() for one in await client.peek(queue, LIMIT)]
@@ -159,7 +160,7 @@ async def deleted_on_its_way(system: System, way: str) -> None:
 
 
 async def deleted_at_the_intermediate(system: System, way: str) -> None:
-    """A message without a transaction belongs to the intermediate then."""
+    """At that point, a message without a transaction belongs to the intermediate."""
     await _deleted_there(system, way)
 
 
@@ -213,7 +214,7 @@ async def letter_taken(system: System, way: str) -> None:
 
 
 async def letter_purged(system: System, way: str) -> None:
-    """A message without a transaction belongs to the destination then."""
+    """At that point, a message without a transaction belongs to the destination."""
     await purged(system, way)
     await _is_letter(system.destination, PLAIN_LETTERS, system, way)
     await system.destination.purge(PLAIN_LETTERS)
@@ -254,7 +255,7 @@ async def processed(system: System, way: str) -> None:
 
 
 async def processed_with_an_extension(system: System, way: str) -> None:
-    """The producer's id is not in this message."""
+    """This message does not contain the producer's id."""
     await system.post(way, ORDERS, way, headers={"MQ-Extension": "ZXh0ZW5zaW9u"})
     await system.until_state("processed", ORDERS, way)
 
@@ -287,7 +288,7 @@ async def refused_without_an_error_queue(system: System, way: str) -> None:
 
 
 async def in_doubt(system: System, way: str) -> None:
-    """A killed trigger had begun to process it."""
+    """A trigger had begun to process it, and was killed."""
     await system.history.begin(f"trigger/destination\\{ORDERS}", way, "one that was killed")
     await _failed(system, way, ORDERS, DOUBTS)
 
@@ -353,9 +354,9 @@ async def copy_deleted_with_its_queue(system: System, way: str) -> None:
 class EndWay(NamedTuple):
     """How a message ends, or goes on.
 
-    owner: its holder then, for people.
+    owner: its holder afterwards, in words for people.
     end, reason: the audit's words for that.
-    first: the part of this way before its trigger is stopped, which another way does.
+    first: the part of this way before its trigger is stopped, if another way does that.
     """
 
     go: Go
