@@ -1,7 +1,7 @@
-"""The guard of a node: reads its own keys from files, and others' from the topology, for mqproto/security/guard.py.
+"""The guard of a node. It reads its own keys from files, and others' from the topology, for mqproto/security/guard.py.
 
-The libraries take a tenth of a second to import. A node without any keys, its own or others', imports them only when a
-signed or encrypted message arrives.
+The libraries take a tenth of a second to import. A node that has no keys, either its own or others', imports them only
+when a signed or encrypted message arrives.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class NodeKeys:
         return sorted(found)
 
     def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
-        """Keep the public keys of a queue manager outside the topology; without files, forget its keys.
+        """Keep the public keys of a queue manager outside the topology. Without files, forget its keys.
 
         Raises:
             UsageError: the files are not public keys.
@@ -175,7 +175,7 @@ class NodeGuard:
         return self._guard
 
     def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
-        """Keep the public keys of a queue manager outside the topology; without files, forget its keys.
+        """Keep the public keys of a queue manager outside the topology. Without files, forget its keys.
 
         Raises:
             UsageError: the files are not public keys.
@@ -209,7 +209,7 @@ class NodeGuard:
         return self.guard.opened(message, weak, now)
 
     def _has_read_anew(self) -> bool:
-        """Read the keys again if their files have changed; return whether new ones are in use."""
+        """Read the keys again if their files have changed. Return whether new ones are in use."""
         stamp = self._keys.stamp()
         if stamp == self._stamp:
             return False

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 SIGNING: Final = "signing"
 OF_USER: Final = "user-"
-"""The prefix of the use of a user's key."""
+"""The prefix of the name under which a user's key is kept."""
 ASIDE: Final = "-until-"
-"""Stands between a use and the date at which its key was set aside."""
+"""The text between the use of a key and the date at which the key was set aside."""
 FORMS: Final = ("blob", "pem", "der", "cer")
 """The suffixes of files with public keys."""
 DAYS: Final = 3_650
@@ -46,8 +46,8 @@ LIMIT_BYTES: Final = 2**20
 class KeptKeyPair:
     """One key pair of a node.
 
-    use: the provider that it is for, or SIGNING.
-    certificate: for a key that signs.
+    use: the provider for which it is, or SIGNING.
+    certificate: the certificate of a key that signs.
     """
 
     use: str
@@ -105,7 +105,7 @@ class KeyFiles:
         return KeptKeyPair(use, pair, certificate)
 
     def all(self) -> Iterator[KeptKeyPair]:
-        """Yield all key pairs: first those for key exchange, from the strongest on, then those for signatures."""
+        """Yield all key pairs: first those for key exchange, the strongest first, then those for signatures."""
         from mqproto.security import PROVIDERS
 
         for use in (*(provider.word for provider in reversed(PROVIDERS)), SIGNING, *self.users()):
@@ -119,7 +119,7 @@ class KeyFiles:
         return [use for use in sorted(found) if ASIDE not in use]
 
     def aside(self, use: str) -> list[KeyPair]:
-        """Return the key pairs that were in use before, the most recent first.
+        """Return the key pairs that were in use earlier, the most recent first.
 
         Raises:
             UsageError: a key pair cannot be read, or other users could read it.
@@ -179,8 +179,8 @@ class KeyFiles:
 class PublicFiles:
     """The public files of a queue manager: its public keys, and the certificate that it signs with.
 
-    folder: it is made with the first file. A file is named after its use: aes.blob, enhanced.pem, signing.cer, and
-        signing-until-DATE.cer for a certificate that was replaced.
+    folder: the folder, which is made with the first file. A file is named after its use: aes.blob, enhanced.pem,
+        signing.cer, and signing-until-DATE.cer for a certificate that was replaced.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -273,7 +273,7 @@ def public_blob(kept: KeptKeyPair) -> bytes:
 
 
 def is_for_signatures(use: str) -> bool:
-    """Whether a key signs; the others are for key exchange."""
+    """Whether a key signs. The other keys are for key exchange."""
     return use == SIGNING or use.startswith(OF_USER)
 
 
