@@ -38,7 +38,7 @@ def started(
     """Run queue managers during a block, which begins when all of them listen.
 
     Args:
-        folder: for their stores and logs; a later block continues those of an earlier one.
+        folder: the folder for their stores and logs; a later block continues those of an earlier one.
         topology: how many queue managers, named qm1, qm2 and so on, each linked to the next; or a topology, whose ports
             are replaced by free ones, or any value of `--topology`.
         queues: if `topology` is a number, the queues that each has, `NAME` or `NAME:transactional`.
@@ -79,7 +79,7 @@ class Starting:
 
 
 class QueueManagers:
-    """Queue managers that run, by name."""
+    """Running queue managers, by name."""
 
     def __init__(self, portal: BlockingPortal, supervisor: Supervisor, links: Links) -> None:
         self.topology = supervisor.topology
@@ -107,7 +107,7 @@ class QueueManagers:
         return (self.directory / f"{self._known(name)}.log").read_text("utf-8", "replace")
 
     def kill(self, name: str) -> None:
-        """Kill a queue manager with SIGKILL. Everything it had acknowledged is on disk, and back when it restarts."""
+        """Kill a queue manager with SIGKILL. Everything that it has acknowledged is on disk and survives this."""
         self._portal.call(self._supervisor.kill, self._running(name).name)
 
     def start(self, name: str) -> None:

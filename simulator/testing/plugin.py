@@ -1,4 +1,4 @@
-"""The fixture `queue_managers`, for everybody who has installed mqproto: pytest finds it by itself.
+"""The fixture `queue_managers`, for everybody who has installed mqproto. pytest finds it by itself.
 
 def test_an_order_arrives_though_the_line_was_cut(queue_managers):
     managers = queue_managers(3)

@@ -48,7 +48,7 @@ def queue_declarations(draw: st.DrawFn, name: str, identifier: int) -> DeclaredQ
 
 
 def connected(guid: Guid, queues: list[DeclaredQueue]) -> list[DeclaredQueue]:
-    """Return the queues, with the first of each kind as a connector queue of a foreign system behind this node."""
+    """Return the queues, the first of each kind being a connector queue of a foreign system behind this node."""
     foreign = Guid(uuid5(FOREIGN, guid.hex()).bytes_le)
     first = {queue.transactional: queue.name for queue in reversed(queues)}
     return [replace(queue, connector=foreign if queue.name in first.values() else None) for queue in queues]
@@ -120,7 +120,7 @@ def _with_links(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topolo
 
 @st.composite
 def _with_sites(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topology:
-    """Sites in a row; the first node of each is its gate."""
+    """Sites in a row. The first node of each is its gate."""
     sites = draw(st.lists(names, min_size=1, max_size=min(3, len(called)), unique=True))
     found = []
     for index, (name, guid) in enumerate(zip(called, known, strict=True)):
@@ -155,7 +155,7 @@ def faults(draw: st.DrawFn, called: list[str], pairs: list[tuple[str, str]]) -> 
 
 @st.composite
 def nearly_valid_topologies(draw: st.DrawFn) -> str:
-    """The TOML of a topology in which one line was lost, doubled, moved or changed; some are still valid."""
+    """The TOML of a topology in which one line was lost, doubled, moved or changed. Some are still valid."""
     lines = as_toml(draw(topologies())).splitlines()
     at = draw(st.integers(0, len(lines) - 1))
     match draw(st.sampled_from(["lost", "doubled", "moved", "cut", "another value", "another key"])):
