@@ -78,9 +78,9 @@ PRAGMAS: Final = (
     "temp_store = MEMORY",
 )
 SOURCE_BYTE: Final = 17
-"""Where the source is in a packet: SourceQueueManager, behind the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
+"""The offset of the source in a packet: SourceQueueManager, after the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
 BUSY_RUNNING_MS: Final = 10
-"""How long another program's write may hold us up while we run: our own write can wait, but the neighbours cannot."""
+"""How long another program's write may hold us up while we run. Our own write can wait, but the neighbours cannot."""
 
 
 class Mark(NamedTuple):
@@ -116,7 +116,7 @@ def made_counter(name: str, value: int) -> tuple[str, int]:
 
 
 def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
-    """Return the nodes that own the tables, and where the tables live, from rows as they were read.
+    """Return the nodes that own the tables, and the place of the tables, from rows as they were read.
 
     Raises:
         DamageError: a row differs from the row that was written.
@@ -128,13 +128,13 @@ class StoreTables:
     """The tables of one queue manager's store. The caller has the store's lock.
 
     Args:
-        path: the file; it is made if it is not there.
-        node: the queue manager's GUID. A file that belongs to another is refused.
+        path: the file, which is made if it does not exist.
+        node: the queue manager's GUID. A file that belongs to another node is refused.
         files: the system's, or simulated ones.
 
     Attributes:
-        home: where the tables live, according to themselves.
-        log_salts: the salts of SQLite's log, as it was last seen.
+        home: the place of the tables, according to the tables themselves.
+        log_salts: the salts of SQLite's log when it was last seen.
 
     Raises:
         StoreError, sqlite3.Error: the file cannot be opened, or is not this node's.
@@ -172,7 +172,7 @@ class StoreTables:
         self.db.close()
 
     def leave(self) -> None:
-        """Close the file if the store does not start. An old log may be damaged: it stays out of the tables."""
+        """Close the file if the store does not start. An old log may be damaged, so it stays out of the tables."""
         if self._had_log:
             self._files.let_go(self.db, self.path)
         else:
@@ -181,7 +181,7 @@ class StoreTables:
     # Room
 
     def set_room_aside(self, size_bytes: int) -> None:
-        """Keep this many bytes in free pages of the file, if the disk has room; the tables use them once it is full."""
+        """Keep this many bytes in free pages of the file, if the disk has room. Tables use them once it is full."""
         [(page_bytes,)], [(free_count,)] = self._rows("PRAGMA page_size"), self._rows("PRAGMA freelist_count")
         if free_count * page_bytes >= size_bytes:
             return
@@ -240,7 +240,8 @@ class StoreTables:
         self.look_at_log()
 
     def take_over(self, recent: RecentRows, mark: Mark) -> None:
-        """Write the log's recent rows to the tables on disk, so the log can begin again. Rows may be here already.
+        """Write the log's recent rows to the tables on disk, so that the log can begin again. Some rows may be there
+        already.
 
         Raises:
             sqlite3.Error: nothing has changed.
@@ -251,7 +252,7 @@ class StoreTables:
 
     @contextmanager
     def seen_with(self, recent: RecentRows) -> Iterator[None]:
-        """In the block, this connection alone sees the rows, in memory: nothing goes to the disk, which may be full.
+        """In the block, this connection alone sees the rows, in memory. Nothing goes to the disk, which may be full.
 
         Raises:
             sqlite3.Error: the tables cannot be read.
@@ -290,9 +291,9 @@ class StoreTables:
         self.put_states(recent.states)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
-        """Put those of these messages that are damaged into the quarantine, as they stand.
+        """Put those of these messages that are damaged into the quarantine, unchanged.
 
-        They stay among the other messages until they are removed; nothing else in their rows is of use.
+        They stay among the other messages until they are removed. Nothing else in their rows can be used.
 
         Args:
             copies: whole copies in the log, by key; messages with such a copy are mended.
@@ -306,7 +307,7 @@ class StoreTables:
                 self.messages.mark([key for key in hurt if key not in copies])
 
     def set_aside_found(self) -> None:
-        """Set aside the damaged messages that a start found, once it has read the log; then the counts are right."""
+        """Set aside the damaged messages that a start found, once it has read the log and the counts are right."""
         self.set_aside(self._found_hurt, {})
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
@@ -325,7 +326,7 @@ class StoreTables:
             self.db.executemany(REPLACE_IDENTIFIER, _with_checksums(rows))
 
     def put_states(self, states: RecentStates) -> None:
-        """Put all other rows except queues and identifiers. Most slices have few, and each statement takes time."""
+        """Put all rows except queues and identifiers. Most slices have few of them, and each statement takes time."""
         run_many = self.db.executemany
         if states.outgoing:
             run_many(UPSERT_OUTGOING, _with_checksums(states.outgoing.values()))
@@ -345,7 +346,7 @@ class StoreTables:
             run_many(UPSERT_OUTCOME, _with_checksums(kept))
 
     def _forget_sequences(self) -> None:
-        """If there are too many sequences that gave up their places, forget some, first from the host with the most."""
+        """If too many sequences gave up their places, forget some of them, first those of the host with the most."""
         [(count,)] = self._rows("SELECT row_count FROM total WHERE name = 'incoming_sequence'")
         if count > SEQUENCES_KEPT:
             self.forgotten_count += self.db.execute(
@@ -353,7 +354,7 @@ class StoreTables:
             ).rowcount
 
     def put_home(self, home: Home) -> None:
-        """Record where the tables live from now on."""
+        """Record the place of the tables from now on."""
         self.db.execute(
             "UPDATE node SET machine = ?, path = ?, inode = ?, checksum = ?",
             (*home, row_checksum((self._node, *home))),
@@ -378,14 +379,14 @@ class StoreTables:
         return dict(whole_rows("counter", self._rows("SELECT * FROM counter"), made_counter))
 
     def own_message_ids(self) -> Iterator[int]:
-        """Yield the MessageIDs of all messages that this queue manager has sent. It looks at each message."""
+        """Yield the MessageIDs of all messages that this queue manager has sent. Each message is examined."""
         found = f"SELECT message_id FROM message WHERE substr(packet, {SOURCE_BYTE}, 16) = ?"
         found += " AND typeof(message_id) = 'integer'"
         for (message_id,) in self.db.execute(found, (self._node,)):
             yield message_id
 
     def size_bytes(self) -> int:
-        """The bytes that all messages take, without what SQLite needs for them."""
+        """The bytes that all messages take, without SQLite's overhead."""
         [(size_bytes,)] = self._rows("SELECT coalesce(sum(size_bytes), 0) FROM queue")
         assert isinstance(size_bytes, int)
         return size_bytes
@@ -407,7 +408,7 @@ class StoreTables:
     # Opening
 
     def _set_up(self, node: Guid, witness: Said | None) -> None:
-        """Make the tables in a new file, or check that the file is this node's; then choose how it is written."""
+        """Make the tables in a new file, or check that the file is this node's. Then choose how it is written."""
         [(application_id,)] = self._rows("PRAGMA application_id")
         [(layout,)] = self._rows("PRAGMA user_version")
         is_new = not (application_id or layout or self._rows("SELECT 1 FROM sqlite_master LIMIT 1"))
@@ -455,7 +456,7 @@ class StoreTables:
         )
 
     def _found_witness(self) -> Said | None:
-        """Return the contents of the log's witness, if it lies beside the tables."""
+        """Return the contents of the log's witness, if it is beside the tables."""
         path = witness_path(self.path)
         with explained_file(path):
             there = path.name in self._files.names(path.parent)
@@ -473,7 +474,7 @@ class StoreTables:
 
 
 def _as_text(data: bytes) -> str:
-    """Decode text. Bytes that are not text are damaged, and the checksum tells."""
+    """Decode text. Bytes that are not text are damaged, which the checksum shows."""
     return data.decode(errors="surrogateescape")
 
 

@@ -1,8 +1,8 @@
-"""The checksum of a row of the tables: CRC-32 over all that the row contains, in one encoding.
+"""The checksum of a row in the tables: CRC-32 over everything that the row contains, in one encoding.
 
-For a message it covers the packed numbers and then the packet; for everything else the columns, as
+For a message it covers the packed numbers and then the packet; for everything else it covers the columns, as
 MessagePack. SQLite's own cksumvfs has a checksum for each page instead. It needs another driver, and a page whose write
-was lost still has a matching one. So queues and tables also keep how many rows they have and the sum of their
+was lost still has a matching checksum. So queues and tables also keep how many rows they have and the sum of their
 checksums.
 """
 
@@ -19,11 +19,11 @@ from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.turn.effects import POSITION_BITS, HurtPacket, MessageRow
 
 NUMBERS: Final = Struct("<QQ?q")
-"""Key, message_id, final_ack, expires_s."""
+"""The packed numbers: key, message_id, final_ack, expires_s."""
 NEVER: Final = -1
-"""Stands for the `expires_s` of a message that has none."""
+"""Used instead of the `expires_s` of a message that never expires."""
 SET_ASIDE: Final = -0x71756172
-"""Stands for the checksum of a message in the quarantine; it fits no message."""
+"""Used instead of the checksum of a message in the quarantine, because it fits no message."""
 MESSAGE_COLUMNS: Final = "key, packet, message_id, final_ack, expires_s, checksum"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -46,8 +46,8 @@ def message_checksum(key: int, packet: bytes, message_id: int, final_ack: bool, 
 def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, int, int | None, int]]:
     """Return the columns of messages in the order of MESSAGE_COLUMNS, with the checksum, without a call for each row.
 
-    `final_ack` is a number: SQLite has no type for a bool, and its driver would search in vain for an adapter for each
-    message.
+    `final_ack` is a number, because SQLite has no type for a bool, and its driver would search in vain for an adapter
+    for each message.
     """
     crc, pack = _crc, _pack
     return [
@@ -66,7 +66,7 @@ def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, i
 def whole_message(
     key: int, packet: bytes, message_id: int, final_ack: int, expires_s: int | None, checksum: int
 ) -> MessageRow:
-    """Return a message from its columns, if it fits its checksum.
+    """Return a message from its columns, if they match its checksum.
 
     Raises:
         DamageError: the message differs from the one that was written.

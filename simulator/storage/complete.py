@@ -1,4 +1,4 @@
-"""Checks that the tables are complete: rows, pages and indexes are compared with the stored counts."""
+"""Checks that the tables are complete, by comparing rows, pages and indexes with the stored counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
     """Compare the tables with the counts of SQLite, queues and totals. This reads everything except long packets.
 
     Returns:
-        The keys of damaged messages; damage in a long packet is not noticed.
+        The keys of damaged messages. Damage in a long packet is not noticed.
 
     Raises:
         DamageError: a row is missing, or there is a row that the node did not write.

@@ -1,4 +1,4 @@
-"""The contents of a store, part in the tables and part in the log, and the effect of a transaction on them.
+"""The contents of a store, partly in the tables and partly in the log, and the effect of a transaction on them.
 
 A queue manager that starts loads some of them; nearly all messages stay in the tables.
 """
@@ -56,7 +56,9 @@ class Contents:
         self._recent = recent
         self._queues = {queue.queue: queue for queue in tables.queues()} | recent.states.queues
         self._numbers = {queue[1:4]: queue.queue for queue in self._queues.values()}
-        """Queues' numbers by kind, name and priority; of several sequences to one destination, the last declared."""
+        """Queues' numbers by kind, name and priority. Of several sequences to one destination, the last declared one
+        counts.
+        """
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """Add a transaction in the log, as returned by `resolved`. Return how many bytes of messages it adds."""
@@ -92,8 +94,8 @@ class Contents:
     def page(self, page: ReadPage) -> list[Row]:
         """Return the messages of a page, as (key, packet, final_ack).
 
-        Log and tables are merged before the page is cut: otherwise a small message of the log could follow a message of
-        the tables that does not fit.
+        Log and tables are merged before the page is cut. Otherwise a small message from the log could follow a message
+        from the tables that does not fit.
         """
         first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
         limit = max(1, page.limit_messages)
@@ -157,7 +159,7 @@ class Contents:
         """Replace each move by an insertion of the message under its new key and a removal under its old key."""
         messages = {row.key: row for row in writes.messages}
         moved: dict[int, MessageRow] = {}
-        """Messages by their old keys. A message in two ranges of `finals` moves with the first range."""
+        """Messages by their old keys. A message in two ranges of `finals` moves with the first of them."""
 
         def move(row: MessageRow, new: int, expires_s: int | None) -> None:
             moved.setdefault(row.key, row._replace(key=new, expires_s=expires_s))
@@ -182,7 +184,7 @@ class Contents:
         )
 
     def _check_queues(self, rows: list[QueueRow]) -> None:
-        """Check that no two queues share a name, except sequences. A renamed queue gives up its old name."""
+        """Check that no two queues share a name, except for sequences. A renamed queue gives up its old name."""
         given_up = set()
         for row in rows:
             other = self._numbers.get(row[1:4], row.queue)
@@ -237,7 +239,8 @@ def everything(tables: StoreTables) -> Iterator[tuple[QueueRow, bytes]]:
 
 
 def load(tables: StoreTables, life: NewLife | None, used: Iterable[int]) -> StoredState:
-    """Return all that a queue manager needs to start, oldest first; only held messages are included.
+    """Return everything that a queue manager needs to start, oldest first. Of the messages, only held ones are
+    included.
 
     Args:
         life: the life that is to begin.

@@ -1,6 +1,6 @@
 """A node's disk in memory, with the contract of simulator/storage: it has exactly what was committed.
 
-`begin` takes a transaction and `flush` makes it last; `commit` is both. A crash between the two keeps all of the
+`begin` takes a transaction, and `flush` makes it durable; `commit` does both. A crash between the two keeps all of the
 transaction or nothing, as the caller chooses. Unit tests run on this store. Simulated worlds run on the real store, and
 compare its contents with this one; a property test does so after each transaction.
 """
@@ -85,7 +85,7 @@ class Disk:
         self.room_bytes: int | None = None
         """How many bytes of packets the disk has room for; None for a disk that never fills up."""
         self.hurt: dict[int, HurtPacket] = {}
-        """The damaged messages, by key, as they are read; everything else here has their original packets."""
+        """The damaged messages, by key, as they are read. Everywhere else, this disk has their original packets."""
         self._shelves: dict[int, Shelf] = {}
         self._expiring: list[tuple[int, int]] = []
         """`expires_s` and key of each message that expires, in order."""
@@ -103,7 +103,7 @@ class Disk:
         self.flush()
 
     def begin(self, writes: Writes) -> None:
-        """Take a transaction; it is on disk when `flush` returns.
+        """Take a transaction. It is on disk when `flush` returns.
 
         Raises:
             StoreError: the disk is full, and no part of the transaction will be there.
@@ -122,7 +122,7 @@ class Disk:
         self._apply(writes)
 
     def crash(self, *, kept: bool) -> None:
-        """Stop the machine. A transaction that was begun is completely on disk if `kept`; otherwise it is lost."""
+        """Stop the machine. If `kept`, a transaction that was begun is completely on disk; otherwise it is lost."""
         if kept and self._pending is not None:
             self.flush()
         self._pending = None
@@ -190,7 +190,7 @@ class Disk:
         return rows
 
     def set_aside_hurt(self) -> None:
-        """Note that a node has found the damaged messages: their rows still count, but have no other use."""
+        """Note that a node has found the damaged messages. Their rows still count, but have no other use."""
         for key in self.hurt:
             [row] = self._take(key, key)
             self._put(row._replace(final_ack=False, expires_s=None))
@@ -208,7 +208,7 @@ class Disk:
     # Reading
 
     def load(self) -> StoredState:
-        """Return all that the node needs to start, oldest first; only held messages are included."""
+        """Return everything that the node needs to start, oldest first. Of messages, only held ones are included."""
         queues = [self._stored_queue(self.queues[number]) for number in sorted(self.queues)]
         kept = [
             row

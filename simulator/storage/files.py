@@ -17,15 +17,15 @@ from typing import Final, NamedTuple, Protocol
 from mqproto.simulator.base.storeerrors import StoreError, primary_code
 
 FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
-"""macOS flushes to the disk itself only with this request; None on other systems."""
+"""The request with which macOS flushes to the disk itself; None on other systems."""
 MACHINE_ID: Final = Path("/etc/machine-id")
-"""Most containers have no such file, or an empty one."""
+"""The file with the machine's identifier. In most containers it is missing or empty."""
 BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
 LOCK_WAIT_S: Final = 0.05
 """How long to wait for a program that only looks at a lock, before checking whether a node holds it."""
 LOOKS: Final = 200
-"""How often to check for a lock; each check takes a few SQLite statements."""
+"""How often to check for a lock. Each check takes as long as a few SQLite statements."""
 
 
 PAGE_BYTES: Final = 8_192
@@ -57,10 +57,10 @@ DRAFT: Final = "-new"
 
 
 def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> WritableFile:
-    """Make a file of this size that begins with these bytes, followed by zeros. It replaces a file of this name.
+    """Make a file of this size that begins with these bytes, followed by zeros. It replaces any file with this name.
 
     When this returns, the file is on disk with its name. The name appears only with the complete file. So a file with
-    another beginning, or a shorter one, is known to be damaged.
+    another beginning, or a shorter file, is known to be damaged.
 
     Raises:
         OSError: the file cannot be made, and does not exist; an earlier file may still exist.
@@ -143,27 +143,27 @@ class Files(Protocol):
         """Open the file of the tables; it is made if it does not exist.
 
         Args:
-            begins: the header of SQLite's own log, if there are tables and no such log. Without it SQLite writes one.
+            begins: the header of SQLite's own log, if there are tables but no such log. Without it, SQLite writes one.
         """
 
     def let_go(self, db: sqlite3.Connection, path: Path) -> None:
         """Close the tables without SQLite's last step, which is to move its log to them."""
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
-        """Have SQLite write a log of its own, so a transaction is complete or absent. Return whether it can."""
+        """Make SQLite write a log of its own, so that a transaction is complete or absent. Return whether it can."""
 
     def keep_room(self, path: Path) -> None:
         """Give SQLite's log its room. If the tables are closed, set this room aside for the next log."""
 
     def lock(self, path: Path) -> Lock:
-        """Hold the lock of a store; the file beside it stays empty.
+        """Hold the lock of a store. The file beside the store stays empty.
 
         Raises:
             StoreError: another store is open on the file, here or in another process.
         """
 
     def is_locked(self, path: Path) -> bool:
-        """Whether a store is open on the file, or this cannot be checked. The check blocks nobody's start."""
+        """Whether a store is open on the file, or this cannot be checked. The check does not block any start."""
 
 
 class SystemFile:
@@ -173,7 +173,7 @@ class SystemFile:
         self._file = file
 
     def write(self, offset: int, parts: list[bytes]) -> None:
-        """Write all parts; mostly the system takes them in one go."""
+        """Write all parts. Mostly the system takes them all at once."""
         written = os.pwritev(self._file, parts, offset)
         if written < sum(map(len, parts)):
             rest = memoryview(b"".join(parts))
@@ -277,7 +277,7 @@ class SystemFiles:
         return db
 
     def _begin_log(self, path: Path, header: bytes) -> None:
-        """Begin SQLite's log with this header, if there is none; on a full disk it may have no room to."""
+        """Begin SQLite's log with this header, if there is none. A full disk may not have the room."""
         log, _ = _log_and_room(path)
         if not header or not path.exists() or any(self.head(log, LOG_HEADER_BYTES)):
             return

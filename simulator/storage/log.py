@@ -1,7 +1,7 @@
 """The log of a store: its segments, and how their contents move to the tables.
 
-Most of a record is obsolete when the log has grown long. Only the current data of its oldest segment goes to the
-tables, a part with each further commit; then the segment is removed.
+Most of a record is obsolete by the time that the log has grown long. Only the current data of its oldest segment goes
+to the tables, a part of it with each further commit. Then the segment is removed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ class LogLimits(NamedTuple):
     """Limits for the data that is only in the log.
 
     segment_bytes: the length of a segment, unless a single record is longer.
-    segments: with one more, the oldest goes to the tables.
-    memory_bytes: about how much messages only in the log may take; with more, the oldest segment goes.
-    slice_messages, slice_bytes: how much goes to the tables with a commit; twice what the commit has, if that is more.
+    segments: the most segments; with one more, the oldest goes to the tables.
+    memory_bytes: roughly how much memory the messages that are only in the log may take; with more, the oldest segment
+    goes to the tables.
+    slice_messages, slice_bytes: how much goes to the tables with a commit; or twice as much as the commit has, if that
+    is more.
     reserve_bytes: how much to set aside for the log on a full disk; 0 for nothing. One share has room for the most that
         neighbours can bring with one batch (simulator/node/turns.py).
     """
@@ -49,13 +51,13 @@ class LogLimits(NamedTuple):
 
 LIMITS: Final = LogLimits()
 REMOVALS: Final = 8
-"""How many messages can leave the tables in the time that one message takes to enter them."""
+"""How many messages can leave the tables in the time in which one message enters them."""
 SCANNED_MESSAGES: Final = 5_000
-"""With each commit, check this many messages of a segment for those that are still in the store."""
+"""How many messages of a segment are checked with each commit, to find those that are still in the store."""
 SMALLEST_BYTES: Final = 512
 """The size of a segment on a disk without room for a larger one."""
 OVERDRAFT: Final = 4
-"""The log may have this many times the size in `LogLimits` while the tables cannot be written."""
+"""How many times the size in `LogLimits` the log may have while the tables cannot be written."""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class Log:
     Attributes:
         recent: the data that the log has and the tables lack.
         next_record: the number of the next record.
-        is_usable: whether log and tables are in step, so that the store can go on.
+        is_usable: whether log and tables are in step, so that the store can continue.
         is_overdrawn: whether the log has more than it should, because the tables cannot take more.
     """
 
@@ -169,7 +171,7 @@ class Log:
         return self._segment
 
     def begin(self) -> LogSegment:
-        """Begin the log's first segment. The tables record it, so its loss would be noticed."""
+        """Begin the log's first segment. The tables record it, so that its loss would be noticed."""
         segment = self._reserve.segment(self._mark.segment, self._mark.record, SMALLEST_BYTES)
         mark = self._mark._replace(is_begun=True)
         try:
@@ -207,7 +209,8 @@ class Log:
         return True
 
     def segment_behind(self, full: LogSegment, needed_bytes: int) -> tuple[LogSegment, bool]:
-        """Return a segment for a record that does not fit the last one, and whether all earlier data is in the tables.
+        """Return a segment for a record that does not fit into the last one, and whether all earlier data is in the
+        tables.
 
         Raises:
             DiskFullError: there is no room for the segment anywhere.

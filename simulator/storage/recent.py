@@ -26,7 +26,7 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 
 ROW_BYTES: Final = 400
-"""The bytes that a message takes in memory beside its packet."""
+"""The bytes that a message takes in memory besides its packet."""
 
 
 Size = Sequence[int]
@@ -51,7 +51,7 @@ class RecentRows:
 
     @property
     def size_bytes(self) -> int:
-        """By how many bytes moving these rows changes the size of the tables' messages; it usually shrinks."""
+        """By how many bytes moving these rows changes the size of the tables' messages, which usually shrinks."""
         return self.messages.size_bytes - sum([size[0] for size in self.gone.values()])
 
     @property
@@ -100,7 +100,7 @@ class RecentRows:
         *,
         with_states: bool,
     ) -> None:
-        """Forget these rows, all lasting keys and all queues, which the tables now have; if asked, other states too."""
+        """Forget these rows, all lasting keys and all queues, which the tables now have; on request, all other states."""
         if rows:
             self.messages.take_keys([row.key for row in rows])
         for key in gone:
@@ -131,7 +131,7 @@ class RecentMessages:
 
     @property
     def memory_bytes(self) -> int:
-        """About how many bytes of memory the messages take."""
+        """Roughly how many bytes of memory the messages take."""
         return self.size_bytes + ROW_BYTES * len(self.rows)
 
     def put(self, rows: list[MessageRow]) -> None:
@@ -235,7 +235,7 @@ class RecentStates:
         self.outcomes: dict[tuple[bytes, int], OutcomeRow | None] = {}
 
     def add(self, writes: Writes) -> None:
-        """Add all rows of a transaction except messages."""
+        """Add all rows of a transaction, except messages."""
         for queue in writes.queues:
             self.queues[queue.queue] = queue
         self.outgoing |= writes.outgoing
@@ -251,7 +251,7 @@ class RecentStates:
         self.outcomes |= writes.outcomes
 
     def clear(self) -> None:
-        """Forget everything that is in the tables; queues and identifiers are removed separately."""
+        """Forget everything that is in the tables. Queues and identifiers are removed separately."""
         self.outgoing.clear()
         self.incoming.clear()
         self.forgotten_identifiers.clear()

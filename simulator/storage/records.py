@@ -1,11 +1,12 @@
 """The contents of a log's segment: one record for each transaction, as bytes.
 
-A record has no `finals` and no `moves`: the store has looked up their messages, and writes additions and removals
+A record does not have `finals` or `moves`: the store has looked up their messages, and writes additions and removals
 instead. So a record means the same for any state of the tables, and can be carried out twice.
 
 The numbers of messages are in columns and the packets one after the other, so one call of `struct` and one of `join`
-encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with all but the packets, and the
-packets. The head has a checksum of each packet, so a record with a whole head tells which of its messages are damaged.
+encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with everything except the packets,
+and the packets. The head has a checksum of each packet, so a record with an undamaged head shows which of its messages
+are damaged.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 
 COUNTS: Final = Struct("<IIII")
-"""How many messages, ranges of removed keys and lasting keys there are; how many bytes of MessagePack."""
+"""The numbers of messages, of ranges of removed keys and of lasting keys; and the number of bytes of MessagePack."""
 NEVER: Final = -1
-"""Stands for the `expires_s` of a message that has none."""
+"""Used instead of the `expires_s` of a message that never expires."""
 
 
 class States(msgspec.Struct, array_like=True):
@@ -168,6 +169,6 @@ def _states(writes: Writes) -> States:
 
 
 def _columns(count: int) -> str:
-    """Return the format of the columns: keys, message_ids, expiry times, packet lengths, whether each is kept for a
-    FinalAck; the packets' checksums."""
+    """Return the format of the columns: keys, message_ids, expiry times, packet lengths, whether each message is kept
+    for a FinalAck, and the packets' checksums."""
     return f"<{count}Q{count}Q{count}q{count}I{count}?{count}I"

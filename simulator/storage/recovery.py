@@ -34,7 +34,7 @@ class Recovered(NamedTuple):
     """The findings of a start.
 
     mark: where the log begins.
-    notices: facts about the start for an operator, a line each.
+    notices: facts about the start for an operator, one line each.
     record: the number of the next record.
     recent: the rows that the tables still lack; empty if they had room for all.
     segments: the segments with the rows that the tables lack, if any. Writing continues in the last one.
@@ -75,7 +75,7 @@ def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> Sto
 def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path, node: Guid) -> Recovered:
     """Move the log to the tables. Then no segment is left, unless the disk has no room for the move.
 
-    Nothing is changed before the whole log was read. If the process dies meanwhile, the next one starts again.
+    Nothing is changed before the whole log has been read. If the process dies meanwhile, the next one starts again.
 
     Raises:
         StoreError: the log is damaged or incomplete, or the disk fails.
@@ -140,7 +140,7 @@ def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path
 
 
 def take_again(recent: RecentRows, tables: StoreTables, writes: Writes) -> None:
-    """Add a record of the log. The tables may have a part of it already."""
+    """Add a record of the log. The tables may already have a part of it."""
     # Rows of this record that the tables have already were not there when an earlier one removed those keys.
     for row in writes.messages:
         recent.gone.pop(row.key, None)
@@ -152,7 +152,7 @@ def take_again(recent: RecentRows, tables: StoreTables, writes: Writes) -> None:
 
 
 def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
-    """Flush the last record: a killed process may not have flushed it, although the system has it.
+    """Flush the last record, because a killed process may not have flushed it, although the system has it.
 
     Without this, a power loss could undo the record after the store has acted on it.
     """

@@ -1,9 +1,9 @@
-"""A file set aside for the day on which the disk is full, `a.sqlite-reserve`.
+"""A file that is set aside for the day on which the disk is full, `a.sqlite-reserve`.
 
 It is filled with zeros, which keep its room. When the log finds no room for its next segment, the reserve becomes that
 segment, which needs no further room: its header is written in place, and it gets the segment's name. From then on the
-node accepts nothing that enlarges the store; writes that shrink it go to the reserve. A segment whose records are all
-in the tables is then wiped and set aside again; if it were removed, another program would take the room.
+node does not accept anything that enlarges the store; writes that shrink it go to the reserve. A segment whose records
+are all in the tables is then wiped and set aside again. If it were removed, another program could take the room.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from mqproto.simulator.storage.segments import (
 from mqproto.wire.guid import Guid
 
 SHARES: Final = 3
-"""Shares of the reserve. Applications and neighbours may each fill one with a batch; the third is for making room."""
+"""The shares of the reserve. Applications and neighbours may each fill one with a batch; the third is to make room."""
 SMALLEST_SHARE: Final = 8
-"""A disk with little room has a smaller reserve, down to one part in this many."""
+"""A disk with little room has a smaller reserve, down to this fraction (1/N)."""
 
 
 class Reserve:
@@ -40,7 +40,7 @@ class Reserve:
         segment_bytes: the usual size of a segment.
 
     Attributes:
-        size_bytes: how much is set aside; 0 if nothing.
+        size_bytes: how much is set aside; 0 if nothing is.
     """
 
     def __init__(self, files: Files, store: Path, node: Guid, wanted_bytes: int, segment_bytes: int) -> None:
@@ -51,12 +51,14 @@ class Reserve:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there should be a reserve but is none: it was used, or could not be made."""
+        """Whether there should be a reserve but there is none, because it was used, or could not be made."""
         return self.size_bytes == 0 and self._wanted_bytes > 0
 
     @property
     def share_bytes(self) -> int | None:
-        """How many bytes of new messages a batch may have so that its record fits the reserve; None if no limit."""
+        """How many bytes of new messages a batch may have so that its record fits into the reserve; None if there is no
+        limit.
+        """
         return self.size_bytes // SHARES if self._wanted_bytes else None
 
     @property
@@ -65,7 +67,7 @@ class Reserve:
         return self.size_bytes < self._wanted_bytes
 
     def make(self) -> None:
-        """Make the reserve, as large as there is room for; replace a short reserve once there is room for a full one.
+        """Make the reserve, as large as there is room for. Replace a short reserve once there is room for a full one.
 
         Raises:
             StoreError: the disk fails, other than by being full.
@@ -103,7 +105,7 @@ class Reserve:
         return True
 
     def segment(self, number: int, record: int, needed_bytes: int) -> LogSegment:
-        """Make a segment of the usual size, or as large as the disk has room for, or from the reserve.
+        """Make a segment of the usual size, or one as large as the disk has room for, or one from the reserve.
 
         Raises:
             DiskFullError: there is no room for the needed bytes.

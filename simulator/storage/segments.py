@@ -1,13 +1,14 @@
 """The log in front of the tables: files to which each transaction is appended and flushed.
 
-They lie beside the tables: `a.sqlite-log-000001` and so on. A segment has a header and then records, each with its
-length, checksums and its number; numbers go on from segment to segment. A record begins with the segment's salt, which
-is secret, so no packet can pass for a record. A segment has its full size from the start, filled with zeros. A shorter
-segment, or one with bytes that are neither a whole record nor zero, is damaged.
+They are beside the tables: `a.sqlite-log-000001` and so on. A segment has a header and then records, each with its
+length, checksums and its number; numbers continue from segment to segment. A record begins with the segment's salt,
+which is secret, so no packet can look like a record. A segment has its full size from the start, filled with zeros. A
+shorter segment, or one with bytes that are neither a whole record nor zero, is damaged.
 
-A crash can leave a last record with zero sectors: after a power loss any, after a kill all from the end of a page on,
-because the system writes page by page. Such a record was never reported as on disk. The witness beside the log
-(witness.py) has the newest record that was. Any other mismatch is reported as damage.
+A crash can leave a last record with zero sectors. After a power loss these may be any of its sectors; after a kill they
+are all sectors from the end of a page on, because the system writes page by page. Such a record was never reported as
+on disk. The witness beside the log (witness.py) has the newest record that was reported. Any other mismatch is reported
+as damage.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ MAGIC: Final = b"mqprolog"
 VERSION: Final = 2
 SALT_BYTES: Final = 8
 SECTOR_BYTES: Final = 512
-"""A disk writes this many bytes completely or not at all."""
+"""A disk writes a sector of this many bytes completely or not at all."""
 HEADER: Final = Struct(f"<8sI16sQQQ{SALT_BYTES}sI")
-"""Magic, version, the node's GUID, the segment's and its first record's number, the file's size, the salt; their
-checksum."""
+"""The header: magic, version, the node's GUID, the segment's number and its first record's number, the file's size, the
+salt; and their checksum."""
 LENGTHS: Final = Struct(f"<{SALT_BYTES}sII")
 """A record begins with the salt, the number of bytes between here and its packets, and the size of the packets."""
 HEAD: Final = Struct(f"<{LENGTHS.size}sII")
 """The head of a record: the lengths, their checksum, and the checksum of all bytes between the head and the packets."""
 CHECKSUM_BYTES: Final = 4
 NUMBER: Final = Struct("<Q")
-"""The number of a record, with which the bytes before its packets begin."""
+"""The number of a record, which comes first in the bytes before its packets."""
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors after which room can be made while the node runs."""
 NO_ROOM: Final = FULL | {errno.EFBIG}
-"""Errors after which a smaller file may find room."""
+"""Errors after which there may be room for a smaller file."""
 
 
 class DamagedFileError(StoreError):
@@ -123,7 +124,8 @@ class LogSegment:
     Attributes:
         used_bytes: the bytes of header and records.
         keys: the keys of all messages that its records put into the store, in their order.
-        is_sound: whether it is known to hold only whole records. After a failed flush, only reading it can tell.
+        is_sound: whether it is known to contain only whole records. After a failed flush, only reading it can show
+            this.
     """
 
     def __init__(self, files: Files, path: Path, header: Header, file: WritableFile) -> None:
@@ -154,7 +156,7 @@ class LogSegment:
 
     @classmethod
     def gone_on(cls, files: Files, found: FoundSegment, keys: list[int]) -> Self:
-        """Open a segment that was found, to write behind its last whole record. A half-written record there is wiped.
+        """Open a segment that was found, to write after its last whole record. A half-written record there is wiped.
 
         Raises:
             StoreError: it cannot be opened or written.
@@ -264,7 +266,7 @@ class FoundSegment:
         self._data = b""
 
     def records(self, *, is_last: bool, acknowledged: int) -> Iterator[Writes]:
-        """Yield its transactions, in order; in the last segment, without a record that was only half written.
+        """Yield its transactions, in order; in the last segment, without a record that was only partly written.
 
         Args:
             acknowledged: the number of a record that is known to have been completely on disk.
@@ -308,7 +310,7 @@ class FoundSegment:
         return following if following >= 0 else None
 
     def _flipped(self, at: int) -> str:
-        """Return a report if all bytes from there on are zero except for one bit; otherwise empty."""
+        """Return a report if all bytes from there on are zero except for one bit; otherwise an empty text."""
         rest = self._data[at:].strip(b"\0")
         if len(rest) != 1 or rest[0].bit_count() != 1:
             return ""
@@ -354,8 +356,8 @@ class FoundSegment:
     def _may_be_torn(self, at: int) -> bool:
         """Whether a power loss during the write of one record can have left the bytes there.
 
-        Then each of its sectors is either still zero or completely written, and at least one is zero. Nothing follows
-        it. Its first bytes, if written, tell its length.
+        If so, each of its sectors is either still zero or completely written, and at least one is zero. Nothing follows
+        it. Its first bytes, if they were written, give its length.
         """
         data = self._data
         if at + HEAD.size > len(data):
@@ -409,7 +411,7 @@ def store_of(path: Path) -> Path:
 
 
 def segments_of(files: Files, store: Path) -> list[SegmentName]:
-    """The segments that lie beside a store, in order.
+    """The segments beside a store, in order.
 
     Raises:
         StoreError: the folder cannot be read.

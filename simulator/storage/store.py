@@ -53,14 +53,14 @@ from mqproto.wire.guid import Guid
 
 SYSTEM_DICE: Final = random.SystemRandom()
 TABLES_PART: Final = 12
-"""The tables also set room aside: the size of the reserve divided by this."""
+"""The divisor of the reserve's size that gives the room which the tables set aside as well."""
 
 
 class Store:
     """The store of one queue manager.
 
     Args:
-        path: the file of the tables, with the log beside it; it is made if missing, but its folder is not.
+        path: the file of the tables, with the log beside it. The file is made if it is missing, but its folder is not.
         node: the queue manager's GUID. A file of another queue manager is refused.
         limits: limits for the data that is only in the log.
         files: the system's, or simulated ones.
@@ -103,8 +103,8 @@ class Store:
                 self._witness = undo.enter_context(closing(witness_of(files, self._tables, place, node)))
                 found = recover(files, self._tables, self._witness, place, node)
                 self.notices, self.unfinished = found.notices, found.unfinished
-                """What an operator should know about how the store was found, a line each; and the record that a kill
-                cut short, and that nobody was told about, or nothing."""
+                """Facts for an operator about the state in which the store was found, one line each; and the report
+                about a record that a kill cut short and that was never confirmed, or an empty text."""
                 self._reserve = Reserve(files, place, node, limits.reserve_bytes, limits.segment_bytes)
                 self._log = Log(limits, self._reserve, self._tables, found, self._witness, self._identity)
                 self._recent = self._log.recent
@@ -118,7 +118,7 @@ class Store:
                 self._tables.set_room_aside(limits.reserve_bytes // TABLES_PART)
                 files.keep_room(place)
             self.size_bytes = self._tables.size_bytes() + self._recent.size_bytes
-            """The bytes that all messages take, without what the disk needs for them."""
+            """The bytes that all messages take, without the disk's overhead."""
             self._tables.db.execute(f"PRAGMA busy_timeout = {BUSY_RUNNING_MS}").close()
             self._remember_log()
             undo.pop_all()
@@ -141,7 +141,7 @@ class Store:
                 raise
 
     def _remember_log(self) -> None:
-        """Tell the witness the salts of SQLite's current log; on a full disk it gets them with the next record."""
+        """Record the salts of SQLite's log in the witness; on a full disk it gets them with the next record."""
         if self._witness.salts != self._tables.log_salts:
             self._witness.salts = self._tables.log_salts
             with suppress(WitnessFullError):
@@ -153,7 +153,7 @@ class Store:
 
     @property
     def life(self) -> NewLife | None:
-        """The life that the next transaction is to begin; None if the last life goes on."""
+        """The life that the next transaction is to begin; None if the last life continues."""
         return self._identity.new
 
     @property
@@ -165,18 +165,18 @@ class Store:
     def room_bytes(self) -> int | None:
         """How many bytes a batch may bring from applications, and as many from neighbours; None if there is no limit.
 
-        0 if the reserve is in use, or the tables have had no room for long; writes that shrink the store go on.
+        0 if the reserve is in use, or if the tables have had no room for long; writes that shrink the store continue.
         """
         return 0 if self._log.is_overdrawn else self._reserve.share_bytes
 
     @property
     def lacks_room(self) -> bool:
-        """Whether its reserve is missing or too small; `make_room` may mend that."""
+        """Whether its reserve is missing or too small, which `make_room` may repair."""
         return self._reserve.is_short
 
     @property
     def is_usable(self) -> bool:
-        """Whether the store can go on. It can after a commit that found no room."""
+        """Whether the store can continue. It can after a commit that found no room."""
         return self._log.is_usable
 
     def __enter__(self) -> Self:
@@ -205,7 +205,7 @@ class Store:
     # Reading
 
     def load(self) -> StoredState:
-        """Return all that the node needs to start, oldest first; only held messages are included.
+        """Return everything that the node needs to start, oldest first. Of messages, only held ones are included.
 
         Raises:
             StoreError: the file cannot be read, or its contents do not fit together.
@@ -252,7 +252,7 @@ class Store:
             return self._contents.sequences(read)
 
     def take_forgotten(self) -> int:
-        """Return how many strangers' sequences were forgotten since the last call for lack of places."""
+        """Return how many strangers' sequences were forgotten, for lack of places, since the last call."""
         count, self._tables.forgotten_count = self._tables.forgotten_count, 0
         return count
 
@@ -300,7 +300,7 @@ class Store:
         """Put the whole batch on disk, in one record with one flush.
 
         Raises:
-            StoreError: no part of the batch took effect. The store goes on after a full disk; after anything worse it
+            StoreError: no part of the batch took effect. The store continues after a full disk. After anything worse it
                 refuses each further commit, and the next process that opens it finds this batch complete or absent.
         """
         if not self._log.is_usable:
@@ -331,7 +331,7 @@ class Store:
         self.commits.add(perf_counter() - began_s)
 
     def make_room(self, size_bytes: int = 0) -> bool:
-        """Find room for a batch with this many bytes of new messages; with 0, remake the reserve if it is missing.
+        """Find room for a batch with this many bytes of new messages; with 0, make the reserve again if it is missing.
 
         Returns:
             Whether there is room for the batch.
@@ -351,7 +351,7 @@ class Store:
             return self._log.finds_room(size_bytes + SHARES * share_bytes)
 
     def tidy(self) -> None:
-        """Move a slice of the due data, if any, to the tables: for turns of a node without a commit.
+        """Move a slice of the due data, if any, to the tables. For turns of a node without a commit.
 
         A million messages may leave with a few commits, and each then makes more than one slice due.
 
@@ -365,7 +365,7 @@ class Store:
     # Nothing stays of what has left
 
     def settle(self) -> None:
-        """Move everything to the tables, and begin a new log: no commit needs the tables until this log is long.
+        """Move everything to the tables, and begin a new log, so no commit needs the tables until this log is long.
 
         Raises:
             StoreError: the disk fails, or has no room for this now.
@@ -376,10 +376,10 @@ class Store:
                 self._log.begin()
 
     def overwrite(self) -> None:
-        """Write the tables again, so their files no longer contain deleted data.
+        """Write the tables again, so that their files no longer contain deleted data.
 
-        This takes about as long as a backup, and needs as much room on the disk. Commits go to the log meanwhile: call
-        it in a thread of its own, after `settle`, and call `overwritten` after it.
+        This takes about as long as a backup, and needs as much room on the disk. Commits go to the log meanwhile, so
+        call it in a thread of its own, after `settle`, and call `overwritten` after it.
 
         Raises:
             StoreError: it cannot be done now; nothing has changed.
@@ -388,7 +388,7 @@ class Store:
             write_anew(db)
 
     def overwritten(self) -> None:
-        """Set aside again the room, in the tables and beside them, that `overwrite` has released.
+        """Set aside again the room that `overwrite` has released, in the tables and beside them.
 
         Raises:
             StoreError: the disk fails.

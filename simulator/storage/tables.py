@@ -166,7 +166,7 @@ INSERT_MESSAGE: Final = f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, 
 QUARANTINE: Final = (
     "CREATE TABLE IF NOT EXISTS quarantine (key, packet, message_id, final_ack, expires_s, checksum)"
 )
-"""Keeps damaged messages: their rows as they stand, whatever they contain."""
+"""Keeps damaged messages: their rows unchanged, whatever they contain."""
 INTO_QUARANTINE: Final = (
     f"INSERT INTO quarantine SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ?"
     f" AND checksum IS NOT {SET_ASIDE}"
@@ -182,7 +182,7 @@ RECOUNT_QUEUE: Final = (
 REPLACE_IDENTIFIER: Final = (
     "REPLACE INTO message_id (source, ordinal, time_stamp_s, checksum) VALUES (?, ?, ?, ?)"
 )
-"""A known identifier gets a new row with the highest `arrival`: it is the newest again."""
+"""A known identifier gets a new row with the highest `arrival`, because it is the newest again."""
 
 
 def keys_of(queue: int) -> tuple[int, int]:
@@ -205,7 +205,7 @@ class MessageTable:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._come_since: dict[int, int] = {}
-        """By queue, how many messages were added since it was last read to its end and found complete."""
+        """How many messages were added to each queue since it was last read to its end and found complete."""
         self.last_keys = {
             queue: self._last_key(queue) for (queue,) in db.execute("SELECT queue FROM queue").fetchall()
         }
@@ -273,7 +273,7 @@ class MessageTable:
             self.recount(keys)
 
     def recount(self, keys: Iterable[int]) -> None:
-        """Compute the totals of these messages' queues again; their numbers of messages were right."""
+        """Compute the totals of these messages' queues again, because only their numbers of messages were right."""
         for queue in {key >> POSITION_BITS for key in keys}:
             self._db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
 
@@ -321,8 +321,8 @@ class MessageTable:
     def _see_that_none_is_missing(self, queue: int) -> None:
         """Check that a queue that was read to its end has all its messages.
 
-        The time grows with the queue. So a queue is checked again only when half of its messages are new, because a
-        growing queue is read to its end again and again.
+        The time that this takes grows with the queue, and a growing queue is read to its end again and again. So a
+        queue is checked again only when half of its messages are new.
         """
         come = self._come_since.get(queue)
         if come is not None:
@@ -372,7 +372,7 @@ def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[
 
 
 def told_of(where: str, what: str, found: Any, counted: Any) -> str:
-    """Return the error text; both lists begin with the number of rows and end with the sum of their checksums."""
+    """Return the error text. Both lists begin with the number of rows, and end with the sum of their checksums."""
     if counted is None:
         return f"{where} is not counted"
     if found[0] == counted[0]:

@@ -18,7 +18,7 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 
 def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
-    """Adopt a store that was moved, so nothing uses its old place. It begins a life here when its node starts.
+    """Adopt a store that was moved, so that nothing uses its old place. It begins a life here when its node starts.
 
     Args:
         node: the node that the store will belong to; None for the node that the store names.
@@ -32,14 +32,14 @@ def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
 
 
 def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> Path:
-    """Set aside a store that was copied, because the original continues: its node begins with an empty one.
+    """Set aside a store that was copied, because the original continues. Its node begins with an empty store.
 
     Args:
         node: the node's GUID from now on; None if that is not known here.
-        date: for the name of the folder.
+        date: the date for the name of the folder.
 
     Returns:
-        The folder with all that was there.
+        The folder with everything that was there.
 
     Raises:
         StoreError: there is no store, its node runs, or the node still has the GUID of the other one.

@@ -29,7 +29,7 @@ ADVICE_FOR_BACKUPS: Final = {
 class BackUp(NamedTuple):
     """A finished copy.
 
-    path: its tables; the witness lies beside them.
+    path: the path of its tables; the witness is beside them.
     record: the number of its newest record, which identifies the moment.
     counts: how many messages it has, by the names that people use for their queues.
     """
@@ -40,13 +40,13 @@ class BackUp(NamedTuple):
 
 
 def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = lambda: None) -> BackUp:
-    """Copy a store. The copy has no log: everything is in its tables.
+    """Copy a store. The copy has no log, because everything is in its tables.
 
     The whole store is read first, so a damaged store is never backed up. The backup is complete or absent.
 
     Args:
         target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
-        then: called at the moment that the copy shows; files that it copies beside the store may change afterwards.
+        then: called at the moment that the copy shows, to copy files beside the store, which may change afterwards.
 
     Raises:
         StoreError: there is no store, or it is damaged; the copy exists already, or cannot be written.

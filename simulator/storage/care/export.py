@@ -1,8 +1,8 @@
-"""The messages of a store as text, one a line, and back: `mqproto store export`, `mqproto send --import`.
+"""The messages of a store as text, one per line, and back: `mqproto store export`, `mqproto send --import`.
 
-A line is a JSON object. `packet`, in hex, is the message; `stored` says where it lay. All else is for people: what
-`mqproto decode --json` says about the same packet, by the same names, and its body and extension, as text if they are
-UTF-8. A line may lack fields when it is read; a field that is there must agree with the packet.
+A line is a JSON object. `packet`, in hex, is the message, and `stored` is the place where it was. Everything else is
+for people: the fields of the same packet in `mqproto decode --json`, by the same names, and its body and extension, as
+text if they are UTF-8. A line may lack fields when it is read; a field that is there must agree with the packet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 VERSION: Final = 1
 NO_LINE: Final = "it is not a line of `mqproto store export`"
 CONTENTS: Final = frozenset({"body", "body_base64", "extension", "extension_base64", "fault"})
-"""A line has those of these fields that suit its message."""
+"""The fields of a line. It has those that suit its message."""
 SHOWN: Final = 60
 """How many characters of a wrong field an error quotes."""
 
@@ -45,7 +45,7 @@ class Exported:
 
 
 def exported(found: Salvage, queues: Collection[int] | None = None) -> Iterator[Exported]:
-    """Yield the undamaged messages of these queues, or of all queues, in order; damaged ones are findings already."""
+    """Yield the undamaged messages of these queues, or of all queues, in order. Damaged ones are already findings."""
     sequences = {row.queue: row for row in found.outgoing}
     for number in sorted(found.records):
         sequences |= found.records[number].outgoing

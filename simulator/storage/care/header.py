@@ -1,9 +1,9 @@
-"""Makes a readable copy of tables that SQLite cannot open: their first page is damaged or their end is missing.
+"""Makes a readable copy of tables that SQLite cannot open because their first page is damaged or their end is missing.
 
-All rows of such a file may be whole. SQLite looks at the first hundred bytes, and at how many pages they promise,
-before it reads any. In the copy these bytes match the file, and missing pages are empty. The copy has no list of free
-pages, so it is only for reading. If that does not help, the pages that name the tables are damaged: every store has the
-same ones.
+All rows of such a file may be undamaged. Before SQLite reads any, it looks at the first hundred bytes, and at the
+number of pages that they promise. In the copy these bytes match the file, and missing pages are empty. The copy has no
+list of free pages, so it is only for reading. If that does not help, the pages that name the tables are damaged. These
+are replaced, because they are the same in every store.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ HEADER_BYTES: Final = 100
 INTERIOR: Final = 5
 """The kind of a page that has other pages of its table below it."""
 PAGES_LIMIT: Final = 2**23
-"""64 GiB: more than any store has."""
+"""The size of 64 GiB in pages, which is more than any store has."""
 PAGE_SIZE, VERSIONS, FRACTIONS, PAGES, COOKIE, FORMAT = 16, 18, 21, 28, 40, 44
 ENCODING, USER_VERSION, APPLICATION = 56, 60, 68
-"""Where the fields of the header stand."""
+"""The offsets of the fields of the header."""
 
 
 def mended(path: Path, undo: ExitStack, *, with_log: bool) -> sqlite3.Connection | None:
-    """Return a copy of the tables that SQLite opens, until `undo` ends; None if there is none, or no room for one.
+    """Return a copy of the tables that SQLite can open, until `undo` ends; None if there is none, or if there is no
+    room for one.
 
     Args:
         with_log: whether SQLite's log belongs to them.
@@ -79,7 +80,7 @@ def _opened(copy: Path) -> sqlite3.Connection | None:
 
 
 def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
-    """Return how many pages a new store has, and by number the pages that name its tables and their beginnings."""
+    """Return how many pages a new store has and, by number, the beginnings of the pages that name its tables."""
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.executescript(SCHEMA)
@@ -107,7 +108,7 @@ def _promised(header: bytes) -> int:
 
 
 def _header(found: bytes, page_count: int) -> bytes:
-    """Return a header for this many pages, none of them free; valid fields of the existing header stay."""
+    """Return a header for this many pages, none of which is free. Valid fields of the existing header stay."""
     header = bytearray(found.ljust(HEADER_BYTES, b"\0"))
     if not found.startswith(MAGIC):
         header = bytearray(HEADER_BYTES)

@@ -24,9 +24,9 @@ class Salvaged(NamedTuple):
     """The data found at one place of a segment.
 
     number: the record's number, if it can be read.
-    writes: the part of the record that is whole.
+    writes: the undamaged part of the record.
     finding: what to report about the rest.
-    notice: that half of the record is there, which is not damage.
+    notice: a note that only a part of the record is there, which is not damage.
     """
 
     number: int = 0
@@ -41,7 +41,7 @@ class HurtSegment(FoundSegment):
     Args:
         is_last: whether no segment follows.
         acknowledged: the number of a record that is known to have been completely on disk; None if nobody knows.
-        is_written: whether its node runs, so half of the record at its end may be there just now.
+        is_written: whether its node runs, so that only a part of its last record may be there at the moment.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HurtSegment(FoundSegment):
         self._acknowledged = acknowledged if is_last and self._header else None
 
     def salvaged(self) -> Iterator[Salvaged]:
-        """Yield each record, and each place where none can be read."""
+        """Yield each record, and each place where no record can be read."""
         name, data, header = self.path.name, self._data, self._header
         if header is None:
             yield Salvaged(finding=f"{name}: its header does not fit its checksum")
@@ -99,7 +99,7 @@ class HurtSegment(FoundSegment):
             at += HEAD.size + len(head) + len(packets)
 
     def _is_unfinished(self, number: int, at: int) -> bool:
-        """Whether the record at this place was only half written, and nobody was told that it is on disk."""
+        """Whether the record at this place was only partly written, and nobody was told that it is on disk."""
         if self._acknowledged is None or number <= self._acknowledged:
             return False
         return self._may_be_torn(at) or (self._is_written and self._following(at) is None)

@@ -14,8 +14,8 @@ from mqproto.turn.effects import MessageRow, Writes
 class Logged(NamedTuple):
     """The effect of the log on the messages in the tables.
 
-    messages: those that it adds and keeps, in order.
-    keys: the keys of those.
+    messages: the messages that it adds and keeps, in order.
+    keys: the keys of these messages.
     removed: ranges of keys that it removes, in order.
     """
 

@@ -31,7 +31,8 @@ def opened(path: Path, *, with_log: bool = True) -> sqlite3.Connection:
 
 
 def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
-    """Return the log's identity, its witness and its segments, to tell the log of an ended node from a later log.
+    """Return the log's identity, its witness and its segments, to distinguish the log of an ended node from a later
+    log.
 
     Each commit changes the witness, and a start removes the segments that it finds.
     """
@@ -77,7 +78,7 @@ def _salts_in(path: Path, witness: bytes) -> Salts | None:
 
 
 def _is_of(path: Path, witness: bytes) -> bool:
-    """Whether tables and witness belong to one node, according to the tables without SQLite's log."""
+    """Whether tables and witness belong to the same node, according to the tables without SQLite's log."""
     whose = []
     with suppress(*UNREADABLE), closing(opened(path, with_log=False)) as db:
         whose = db.execute("SELECT guid FROM node").fetchall()

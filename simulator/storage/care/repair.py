@@ -1,4 +1,4 @@
-"""Makes a store from the whole parts of a damaged one. The damaged one is set aside, with a list of its damage."""
+"""Makes a store from the undamaged parts of a damaged one. The damaged one is set aside, with a list of its damage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"
 COUNTER: Final = "message_id_ceiling"
 APART: Final = 2**30
-"""If the last MessageID given out is unknown, new ones begin this far after the last known one."""
+"""If the last MessageID that was given out is unknown, new ones begin this far after the last known one."""
 
 
 class Repaired(NamedTuple):
@@ -40,13 +40,13 @@ class Repaired(NamedTuple):
 
 
 def repair(files: Files, path: Path, date: str) -> Repaired:
-    """Set a damaged store aside, and put one made from the rest in its place.
+    """Set a damaged store aside, and replace it with one made from the undamaged parts.
 
     Args:
-        date: for the name of the folder.
+        date: the date for the name of the folder.
 
     Raises:
-        StoreError: there is no store, its node runs, the disk fails, or nothing tells which node owns it.
+        StoreError: there is no store, its node runs, the disk fails, or nothing shows which node owns it.
     """
     path = path.resolve()
     with explained(path), closing(files.lock(path)):
@@ -78,7 +78,7 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
 
 
 def brought(tables: StoreTables, transactions: Iterable[Writes]) -> RecentRows:
-    """Return the rows that a log has and these tables may lack, from its transactions in order."""
+    """Return the rows that a log has and these tables may lack, from the log's transactions in order."""
     recent = RecentRows()
     for writes in transactions:
         take_again(recent, tables, writes)
@@ -86,7 +86,7 @@ def brought(tables: StoreTables, transactions: Iterable[Writes]) -> RecentRows:
 
 
 def _without_a_sequence(found: Salvage) -> set[int]:
-    """Return the queues whose sequence is lost: their messages mean nothing without it."""
+    """Return the queues whose sequence is lost, because their messages mean nothing without it."""
     sequences = {row.queue for row in found.outgoing} | {row.queue for row in found.incoming}
     for writes in found.records.values():
         sequences |= {row.queue for row in writes.outgoing.values()}
@@ -120,7 +120,7 @@ def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Wr
 
 
 def _leave_out_what_was_acknowledged(found: Salvage, tables: StoreTables) -> None:
-    """Remove messages that their destination has acknowledged, if the record that removed them is lost.
+    """Remove messages that their destination has acknowledged, although the record that removed them is lost.
 
     A sequence never looks at numbers before the acknowledged one, so nothing else would remove them.
     """
@@ -160,7 +160,7 @@ def _named(found: Salvage, counts: Counter[int]) -> dict[str, int]:
 
 
 def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
-    """Write a new store from the whole data, all of it in the tables."""
+    """Write a new store from the undamaged data, all of it in the tables."""
     assert found.node is not None
     known = 0
     with closing(StoreTables(files, path, found.node)) as tables:

@@ -1,10 +1,10 @@
-"""Reads everything readable in a store as of one moment, however damaged it is. Nothing is changed.
+"""Reads everything readable in a store as of one moment, however damaged the store is. Nothing is changed.
 
-Its node may run. The tables are read in one SQLite transaction, which begins first; then the witness, then
-the log. So the log is at least as new as the tables, and records beyond the witness's number came in between.
-The newest records of the log and the tables together are one moment: the one after the newest whole record.
-If the node moves a segment to the tables meanwhile, the transaction is too old, and the reading begins again. It also
-does if a node starts meanwhile, even if that node has ended.
+Its node may run. The tables are read in one SQLite transaction, which begins first; then the witness, then the log. So
+the log is at least as new as the tables, and records beyond the witness's number came in between. The newest records of
+the log and the tables together show one moment: the one after the newest undamaged record. If the node moves a segment
+to the tables meanwhile, the transaction is too old, and the reading begins again. It also does if a node starts
+meanwhile, even if that node has ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mqproto.wire.guid import Guid
 
 LAST_KEY: Final = 2**63 - 1
 FAILURES: Final = 20_000
-"""After this many failed reads, the rest of a table is skipped."""
+"""The number of failed reads after which the rest of a table is skipped."""
 NO_DAMAGE: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -58,7 +58,7 @@ NO_DAMAGE: Final = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""Errors that say nothing about damage: the tables could not be read at all."""
+"""Errors that say nothing about damage, because the tables could not be read at all."""
 NO_SHARED_MEMORY: Final = frozenset(
     {
         sqlite3.SQLITE_IOERR_SHMOPEN,
@@ -67,7 +67,7 @@ NO_SHARED_MEMORY: Final = frozenset(
         sqlite3.SQLITE_IOERR_SHMLOCK,
     }
 )
-"""Errors that say nothing about damage: the file beside the tables that readers share cannot be made."""
+"""Errors that say nothing about damage, because the file beside the tables that readers share cannot be made."""
 _NO_LOOK: Final = (
     "SQLite cannot look at it: is there room on its disk, and may this user write to its folder?"
 )
@@ -81,12 +81,13 @@ class Salvage:
     """All undamaged data in a store. The caller closes it.
 
     Attributes:
-        db: the tables, as they were at the beginning.
+        db: the tables as they were at the beginning.
         with_log: whether the contents of SQLite's log are in them.
-        lacks: whether a part of the tables other than single messages is lost; how many records of the log are.
+        lacks: whether a part of the tables other than single messages is lost, and how many records of the log are
+            lost.
         is_running: whether its node runs, or another program has its lock.
-        findings: damaged parts, each with its place, a line each.
-        notices: other facts about the store, a line each.
+        findings: the damaged parts, one line for each, with its place.
+        notices: other facts about the store, one line for each.
         stored: how many messages of each queue the tables have, by number.
         counts: how many messages the queues have, with those that the log adds and without those that it removes.
         records: the records of the log, by number, without damaged messages.
@@ -121,7 +122,7 @@ class Salvage:
 
     @property
     def record(self) -> int:
-        """The number of the newest record known to have existed; the salvage shows the moment after it."""
+        """The number of the newest record that is known to have existed. The salvage shows the moment after it."""
         return max([self.mark.record - 1 if self.mark else 0, self.witness or 0, *self.records])
 
     def name_of(self, queue: int) -> str:
@@ -145,7 +146,7 @@ class Salvage:
         return dict(named)
 
     def stored_messages(self, findings: list[str]) -> Iterator[MessageRow]:
-        """Yield the undamaged messages of the tables whose queues exist; the other messages become findings."""
+        """Yield the undamaged messages of the tables whose queues exist. The other messages become findings."""
         failures = [FAILURES]
         for number in sorted(self.queues):
             for columns in _readable(self.db, *keys_of(number), failures):
@@ -161,7 +162,7 @@ class Salvage:
 
 
 def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
-    """Read everything readable. Messages are only counted; `messages` reads them again.
+    """Read everything readable. Messages are only counted, and `messages` reads them again.
 
     Args:
         is_locked: whether the caller has the store's lock.
@@ -229,7 +230,7 @@ class _Log:
     has_tables: whether the tables can be read at all.
     missing: the numbers of segments that should be there.
     missing_records: how many records are unreadable or missing.
-    findings: the damage in the log, a line each.
+    findings: the damage in the log, one line for each fault.
     """
 
     has_tables: bool = True
@@ -313,7 +314,7 @@ def _compare_moments(found: Salvage, log: _Log) -> None:
 
 
 def _rows(found: Salvage, table: str, columns: str, make: Callable[..., T]) -> list[T]:
-    """Return the undamaged rows of a table; damaged rows become findings."""
+    """Return the undamaged rows of a table. Damaged rows become findings."""
     whole: list[T] = []
     try:
         for row in found.db.execute(f"SELECT {columns} FROM {table}"):
@@ -379,7 +380,7 @@ def _without_a_queue(found: Salvage) -> Counter[int]:
 def _readable(
     db: sqlite3.Connection, first: int, last: int, failures: list[int]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the messages with these keys that SQLite can read, in order. Unreadable ranges are halved."""
+    """Yield those messages with these keys that SQLite can read, in order. Unreadable ranges are halved."""
     ranges = [(first, last)]
     while ranges and failures[0] > 0:
         first, last = ranges.pop()

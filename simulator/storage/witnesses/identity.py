@@ -1,4 +1,5 @@
-"""Decides if a store is the last one that was here: its life goes on, a new life begins, or the store is refused.
+"""Decides whether a store is the last one that was here: its life continues, a new life begins, or the store is
+refused.
 
     file of the life   store                                                what it is
     none               none                                                 a first life
@@ -10,11 +11,11 @@
     none               says that it lives elsewhere                         a copy: refused
     damaged            there, at home by its own word                       put back, perhaps: a new life
 
-A store whose folder is renamed is at home: machine and file are the same, and the old name leads nowhere.
+A store whose folder was renamed is at home: machine and file are the same, and the old name leads nowhere.
 
-First the file records, flushed, that a life is about to begin. It begins with the queue manager's first transaction,
-which has its number. The file is updated after the log. So after a kill at any instant the life has yet to begin, or
-the same store is one life ahead of the file.
+First the file records, on disk, that a life is about to begin. The life begins with the queue manager's first
+transaction, which contains its number. The file is updated after the log. So after a kill at any instant the life has
+yet to begin, or the same store is one life ahead of the file.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ from mqproto.wire.guid import Guid
 CIRCLE: Final = 2**32
 """How many MessageIDs there are."""
 APART: Final = 2**30
-"""How far from the last known MessageID, before and after, new ones begin."""
+"""The distance from the last known MessageID, before and after it, at which new ones begin."""
 FREE: Final = 2**30
-"""How many MessageIDs from the first new one on must, if possible, be unused by waiting messages."""
+"""How many MessageIDs, from the first new one on, must, if possible, not belong to waiting messages."""
 
 
 class Identity:
-    """The knowledge about a store's life. The caller has the store's lock.
+    """What is known about a store's life. The caller has the store's lock.
 
     Args:
         is_adopted: whether an operator has said that the store was moved here.
         again: the options that a proposed command needs to find the node.
 
     Attributes:
-        notices: facts about the store's life for an operator, a line each.
-        new: the life that is about to begin; None if the last life goes on.
+        notices: facts about the store's life for an operator, one line each.
+        new: the life that is about to begin; None if the last life continues.
 
     Raises:
         StoreError: the store was copied or moved here, and no operator has said which; or the disk fails.
@@ -132,7 +133,7 @@ class Identity:
         return here
 
     def _cause(self, stored: LifeNote, file: LifeNote | None, here: Home) -> Cause:
-        """Return why a new life begins; NONE if the last one goes on."""
+        """Return why a new life begins; NONE if the last one continues."""
         if self._is_adopted:
             return Cause.ADOPTED
         if file is None:
@@ -174,7 +175,7 @@ class Identity:
     def _write(self, known: LifeNote) -> None:
         """Replace the file with a new one.
 
-        If a life goes on, and the disk has no room for another file, the existing one is changed in place.
+        If a life continues, and the disk has no room for another file, the existing one is changed in place.
 
         Raises:
             LifeFullError: a life is about to begin, and the disk has no room to record it.

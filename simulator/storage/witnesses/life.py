@@ -23,16 +23,16 @@ from mqproto.wire.guid import Guid, guid_text
 
 MAGIC: Final = b"mqprolif"
 PATH_BYTES: Final = 320
-"""A longer path is kept as its digest and its end."""
+"""The length of the longest path that is kept whole. Of a longer path, its digest and its end are kept."""
 HEAD: Final = Struct("<8s16sQQQQ")
 """Magic, the node's GUID; the life, its newest record, the ceilings of MessageIDs and of Ordinals of TxSequenceIDs."""
 TAIL: Final = Struct(f"<BQQ32s{PATH_BYTES}s")
-"""The cause of a coming life, the time when the previous life was last seen; the home's inode, machine, path."""
+"""The cause of a coming life, and the time when the previous life was last seen; the home's inode, machine and path."""
 SIZE_BYTES: Final = HEAD.size + TAIL.size
 
 
 class Home(NamedTuple):
-    """Where a store lives.
+    """The place of a store.
 
     machine: see `Files.machine`.
     path: the path of its tables.
@@ -52,11 +52,11 @@ class Cause(IntEnum):
     """Why a life begins."""
 
     NONE = 0
-    """The last life goes on."""
+    """The last life continues."""
     FIRST = 1
     """Nothing was there before."""
     GONE = 2
-    """The store of the life before was moved away, or lost."""
+    """The store of the previous life was moved away, or lost."""
     RESTORED = 3
     """The store is from an earlier moment than the file of its life, or is another file."""
     WITHOUT_FILE = 4
@@ -75,7 +75,7 @@ class LifeNote(NamedTuple):
     message_id: neither this MessageID nor a higher one was ever given.
     sequence_ordinal: no TxSequenceID with this Ordinal or a higher one was given.
     cause: why a new life is about to begin.
-    seen_s: when the life before that was last seen, UTC; 0 if nobody knows.
+    seen_s: when the previous life was last seen, UTC; 0 if that is unknown.
     """
 
     life: int
@@ -136,7 +136,8 @@ class LifeFile:
         self._sectors.write(self._turn, _head(self._node, self.known) + self._tail)
 
     def goes_on(self, known: LifeNote) -> None:
-        """Record this in place, which needs no room. After a power loss the file has this or its previous contents.
+        """Record in place, which needs no room, that a life continues. After a power loss the file has this or its
+        previous contents.
 
         Raises:
             DiskFullError: the file system has no room even for that.
@@ -148,7 +149,7 @@ class LifeFile:
         self.known, self._tail = known, tail
 
     def begins(self, known: LifeNote, record: int, counters: dict[str, int]) -> None:
-        """Write the transaction with which a life begins. The file's entry about it is flushed, too.
+        """Write the transaction with which a life begins. The file's entry about the life is flushed, too.
 
         Raises:
             StoreError: the disk fails.
@@ -176,7 +177,7 @@ def life_path(store: Path) -> Path:
 
 
 def home_of(files: Files, store: Path) -> Home:
-    """Return where a store lives, or is about to live.
+    """Return the place where a store is, or is about to be.
 
     Raises:
         StoreError: its folder cannot be read.

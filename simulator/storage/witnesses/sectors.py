@@ -1,4 +1,6 @@
-"""A small file of two sectors, written in turns: while one is being written, the other has the previous contents."""
+"""A small file of two sectors, which are written in turns. While one is being written, the other has the previous
+contents.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class Sectors:
     def write(self, turn: int, said: bytes) -> bool:
         """Write new contents to the sector whose turn it is, without a flush.
 
-        On a file system that never writes in place, a full disk may have no room for it.
+        On a file system that never writes in place, a full disk may not have room for them.
 
         Returns:
             Whether there was room.
@@ -87,7 +89,7 @@ class Sectors:
 
 
 def said_in(path: Path, data: bytes, size_bytes: int) -> dict[int, bytes]:
-    """Return the contents of the sectors of such a file, this many bytes each; a torn sector is left out.
+    """Return the contents of the sectors of such a file, this many bytes each. A torn sector is left out.
 
     Raises:
         StoreError: it is damaged.

@@ -1,10 +1,11 @@
-"""Checks by the header of SQLite's log, `a.sqlite-wal`, if it belongs to a store's tables, before SQLite reads it.
+"""Checks, by the header of SQLite's log, `a.sqlite-wal`, whether it belongs to a store's tables, before SQLite reads
+it.
 
 SQLite accepts any undamaged log beside the tables. The log of another store, or from an earlier moment, would mix its
 pages with those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first grows by one each
-time the log begins again in its place, the second is drawn each time. SQLite removes its log when a store is closed,
-and would draw both salts of its next log at random. So we write the header of that next log, and SQLite keeps it: the
-first salt grows for as long as the store exists. The witness has the salts that were last seen.
+time that the log begins again in its place, and the second is drawn at random each time. SQLite removes its log when a
+store is closed, and would draw both salts of its next log at random. So we write the header of that next log, and
+SQLite keeps it: the first salt grows for as long as the store exists. The witness has the salts that were last seen.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ HEADER: Final = Struct(">IIIIII")
 """Magic, version, the size of a page, how often the log has begun anew, the salts. Two words of a checksum follow."""
 HEADER_BYTES: Final = HEADER.size + 8
 MAGIC: Final = 0x377F0682
-"""The last bit is set: the checksum is over big-endian words."""
+"""The magic number of a log. Its last bit is set, because the checksum is over big-endian words."""
 VERSION: Final = 3_007_000
 WORD: Final = 2**32
 FURTHEST: Final = 2**16
-"""How often a log may have begun again since the witness on disk was written; each time it has about 4 MiB."""
+"""How often a log may have begun again since the witness on disk was written. Each time it has about 4 MiB."""
 
 
 class Salts(NamedTuple):
@@ -70,7 +71,7 @@ def found_salts(header: bytes) -> Salts | None:
 
 
 def trouble_with(header: bytes, known: Salts | None) -> str:
-    """Return why SQLite's log does not belong to the tables; empty if it does, or there is none.
+    """Return why SQLite's log does not belong to the tables; empty if it does, or if there is no log.
 
     Args:
         header: the log's first bytes; empty if there is none.
@@ -102,7 +103,7 @@ def log_path(store: Path) -> Path:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return SQLite's checksum of these bytes; the words are big-endian if the magic number is odd."""
+    """Return SQLite's checksum of these bytes. The words are big-endian if the magic number is odd."""
     order: Literal["big", "little"] = "big" if data[3] & 1 else "little"
     words = [int.from_bytes(data[at : at + 4], order) for at in range(0, len(data), 4)]
     first = second = 0

@@ -1,9 +1,9 @@
 """The witness of a log: the newest record that was reported as on disk, and the last salts of SQLite's log.
 
-It lies beside the log, `a.sqlite-witness`. A log shows only the records that it has; only a witness can show that
-records are missing at its end. It is written after each flush of the log and not flushed itself: after a kill it is
-exact; after a power loss it may be behind the log, but never ahead of it. It is flushed before the tables move their
-mark, so it is never behind the tables. It has the salts of SQLite's log that were last seen (sqlitelog.py).
+It is beside the log, `a.sqlite-witness`. A log shows only the records that it has; only a witness can show that records
+are missing at its end. It is written after each flush of the log, and is not flushed itself: after a kill it is exact;
+after a power loss it may be behind the log, but never ahead of it. It is flushed before the tables move their mark, so
+it is never behind the tables. It has the salts of SQLite's log that were last seen (sqlitelog.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Said(NamedTuple):
     """The contents of a witness.
 
     record: the newest record of the log that is known to have been on disk; 0 if there was none.
-    salts: the salts of SQLite's log, as it was last seen.
+    salts: the salts of SQLite's log when it was last seen.
     """
 
     record: int
@@ -37,7 +37,7 @@ class Said(NamedTuple):
 
 
 class WitnessFullError(DiskFullError):
-    """The disk has no room for a witness as it is now."""
+    """The disk has no room for a witness with its current contents."""
 
 
 class StoreWitness:
@@ -77,7 +77,7 @@ class StoreWitness:
             return cls(node, Sectors.open(files, path), said)
 
     def write(self, record: int, salts: Salts) -> None:
-        """Say that all records up to this one are on disk, and that SQLite's log has these salts now.
+        """Record that all records up to this one are on disk, and that SQLite's log now has these salts.
 
         On a full disk the witness may stay behind the log until the next record, as after a power loss.
 
