@@ -1,6 +1,6 @@
-"""A node alone is one that no topology declares. A file beside its store has its name, GUID and address.
+"""A node alone is a node that no topology declares. A file beside its store has its name, GUID and address.
 
-The first `mqproto node --name shop` makes it; people may write more into it then, as into any topology.
+The first `mqproto node --name shop` makes the file. After that, people may write more into it, as into any topology.
 """
 
 from __future__ import annotations

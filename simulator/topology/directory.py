@@ -1,4 +1,6 @@
-"""The topology as one node needs it: the part of the directory service of [MS-MQDMPR] that a queue manager uses."""
+"""The topology in the form that one node needs: the part of the directory service of [MS-MQDMPR] that a queue manager
+uses.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,9 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 
 KNOWN_LIMIT: Final = 1_000
-"""How many names, as people spell them, to cache."""
+"""How many names in people's spellings are cached."""
 PROXY_HOST: Final = "127.0.0.1"
-"""Connections through a proxy on loopback come from this address."""
+"""The address from which connections through a proxy on loopback come."""
 KB: Final = 1_024
 
 
@@ -71,7 +73,7 @@ class NodeDirectory:
         self._format_name = lru_cache(KNOWN_LIMIT)(self._sendable_name)
 
     def has_queues(self, queues: Iterable[QueueDeclaration]) -> None:
-        """Give the node these queues, and resolve names by them from now on.
+        """Give the node these queues, and resolve names with them from now on.
 
         Raises:
             TopologyError: they are not valid; nothing has changed.
@@ -85,7 +87,8 @@ class NodeDirectory:
     # Names of destinations
 
     def destination(self, text: str) -> Destination:
-        """Return where messages that are sent to `text` from this node go; a bare name is enough if one node has it.
+        """Return the destination of messages that are sent to `text` from this node. A bare name is enough if one node
+        has it.
 
         Raises:
             FormatNameError: the text is not a name.
@@ -96,7 +99,8 @@ class NodeDirectory:
         return self._destination(text if name is None else str(name))
 
     def destinations(self, text: str) -> list[Destination]:
-        """Return the destinations of one or several names, separated by commas; each once, in the order of the text.
+        """Return the destinations of one or several names, separated by commas. Each occurs once, in the order of the
+        text.
 
         A multiple-element format name is such a text; it may contain path names as well.
         """
@@ -107,7 +111,7 @@ class NodeDirectory:
         return list(found.values())
 
     def with_format_names(self, draft: Draft) -> Draft:
-        """Return the draft with format names for the queues that it names; that for dead letters by its local name.
+        """Return the draft with format names for the queues that it names, and a local name for its dead-letter queue.
 
         Raises:
             FormatNameError, TopologyError, UsageError: as `destination`.
@@ -191,7 +195,7 @@ class NodeDirectory:
     # Names of queues of this node
 
     def local_queue(self, text: str) -> str:
-        """Return the queue manager's name for the queue of this node that `text` means; its bare name is enough.
+        """Return the queue manager's name for the queue of this node that `text` means. Its bare name is enough.
 
         Raises:
             FormatNameError, TopologyError: as `destination`.
@@ -213,7 +217,7 @@ class NodeDirectory:
     # Names of outgoing queues, and of an operator's targets
 
     def target(self, text: str) -> Target:
-        """Return the queue or node that an operator asks about; a bare name is first one of this node.
+        """Return the queue or node that an operator asks about. A bare name first means one of this node's queues.
 
         Raises:
             FormatNameError, TopologyError: as `destination`.
@@ -322,8 +326,8 @@ def _bytes(size_kb: int | None) -> int | None:
 def _routes(topology: Topology, node: Node) -> Routes:
     """Return next hops by GUID for routed names, and direct ways by name and by address for direct ones.
 
-    An address stands for a node only if no other node has it. Behind a proxy, the address of a connection does not tell
-    who connects: answers to a direct name then go by the sender's GUID.
+    An address stands for a node only if no other node has it. Behind a proxy, the address of a connection does not
+    identify the peer, so answers to a direct name go to the sender's GUID.
     """
     others = [other for other in topology.nodes.values() if other.name != node.name]
     uses = Counter(other.host for other in topology.nodes.values())
@@ -369,7 +373,8 @@ def _routes(topology: Topology, node: Node) -> Routes:
 
 
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
-    """Return what is declared about all other nodes: hosts of their sessions, and sources that they may forward.
+    """Return the declarations about all other nodes: the hosts of their sessions, and the sources that they may
+    forward.
 
     Connections from a node that uses a proxy come from the proxy's address.
     """

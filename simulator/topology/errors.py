@@ -15,7 +15,7 @@ Nearest: TypeAlias = Callable[[str, Collection[str]], str]
 
 
 class TopologyError(UsageError):
-    """A topology is not valid, or lacks a name; the text is one line that says what to do.
+    """A topology is not valid, or lacks a name. The text is one line that says what to do.
 
     lacks: the missing name; empty for other errors.
     """
@@ -34,14 +34,16 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def nearest_queue(name: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown queue, which may have been meant as one of another system."""
+    """Return the end of an error about an unknown queue, which may be meant as a queue of another system."""
     end = nearest(name, known)
     meant = None if end.endswith("?") else guess(name)
     return f"{meant.reason}; write {direct_name(meant.path)}" if meant else end
 
 
 def refuse_twins(what: str, entries: Iterable[tuple[Key, str]]) -> None:
-    """Refuse two entries with the same key; each entry is a key and its owner, and `what` names the key in errors."""
+    """Refuse two entries with the same key. Each entry is a key and its owner; `what` is the word for the key in
+    errors.
+    """
     owners: dict[Key, str] = {}
     for key, owner in entries:
         if key in owners:

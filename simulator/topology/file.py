@@ -240,7 +240,8 @@ def shipped() -> list[str]:
 
 
 def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
-    """Read a topology: a shipped one or a node alone by its bare name, any other by its path, which ends in .toml.
+    """Read a topology: a shipped one or a node alone by its bare name, any other topology by its path, which ends in
+    .toml.
 
     directory: the folder with the file of a node alone, if it is not the usual one.
 
@@ -280,7 +281,7 @@ def state_folder(name: str) -> Path:
 def parse(text: str, file: str, folder: Path = Path()) -> Topology:
     """Make a topology from TOML; `file` is its name in errors and, without its suffix, the default name.
 
-    folder: paths in it are relative to this.
+    folder: the folder to which paths in the text are relative.
     """
     try:
         return _topology(tomllib.loads(text), file.removesuffix(".toml"), folder)
@@ -431,7 +432,7 @@ def _routing_link(entry: _RoutingLink) -> RoutingLink:
 
 
 def _settings(tables: Mapping[str, Table]) -> Settings:
-    """Return the settings from several tables, keyed by their places in the file; later ones win."""
+    """Return the settings from several tables, by their places in the file. Later tables take precedence."""
     known = {setting.name: setting for setting in fields(Settings)}
     values: Table = {}
     for where, table in tables.items():
@@ -509,8 +510,8 @@ def _derived(*names: str) -> Guid:
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 _reading: Final = threading.Lock()
-"""Two threads in which msgspec inspects the fields of a Struct for the first time can end the process: one may see it
-without types. The threads of a program connect all at once."""
+"""A lock, because two threads in which msgspec inspects the fields of a Struct for the first time can end the process:
+one thread may see the Struct without types. The threads of a program may all connect at once."""
 
 
 def _convert(table: object, kind: type[Entry], where: str) -> Entry:
