@@ -1,4 +1,4 @@
-"""OrderAcks and FinalAcks at the sender: what they decide, whenever and however often they come."""
+"""The effect of OrderAcks and FinalAcks at the sender, whenever and however often they come."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_resend_goes_on_at_once_behind_a_message_that_is_refused() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_a_message_that_was_refused_in_several_copies_at_once_is_one_dead_letter(net: Net) -> None:
-    """The resends wait at the intermediate, arrive together, and each is answered; the answers come together too."""
+    """The resends wait at the intermediate, arrive together, and each is answered; the answers also come together."""
     net.kill("c")
     net.send("a", at("c", 99), "nowhere", transactional=True, journal_negative=True)
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_message_waits_for_its_final_ack_through_restarts(net: Net, restarted:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
 def test_acknowledgments_count_whatever_their_priority_and_their_reserved_bits(net: Net) -> None:
-    """An OrderAck and a FinalAck with bits that nobody should set; before, they went to a queue that is not there."""
+    """An OrderAck and a FinalAck have bits that nobody should set; earlier, they went to a missing queue."""
     net.send("a", at("c"), "x", transactional=True, journal_positive=True)
     net.send("a", at("c"), "y", transactional=True)
     net.run()
@@ -159,7 +159,7 @@ def test_acknowledgments_count_whatever_their_priority_and_their_reserved_bits(n
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_a_final_ack_that_comes_twice_is_acted_upon_once(net: Net) -> None:
-    """The second has a MessageID of its own, so it is no duplicate to the receiver."""
+    """The second one has a different MessageID, so the receiver does not take it for a duplicate."""
     net.send("a", at("c"), "x", transactional=True, journal_negative=True, journal_positive=True)
     net.run()
     net.receive("c", "orders")
@@ -197,7 +197,7 @@ def test_a_crash_at_any_step_neither_loses_an_outcome_nor_doubles_it(committed: 
 
 
 def four_ends(net: Net) -> None:
-    """Send four messages and let them end; what a kill has swallowed is sent again by its sender."""
+    """Send four messages and let them end; a sender repeats those lost in a kill."""
     asked = {"transactional": True, "journal_negative": True, "journal_positive": True}
     for body, number in (("received", 16), ("rejected", 16), ("refused", 99), ("expired", 16)):
         timing: dict[str, Any] = {"time_to_be_received_s": 30} if body == "expired" else {}
@@ -222,7 +222,7 @@ def four_ends(net: Net) -> None:
 
 
 def steps_of_a() -> int:
-    """How many batches `a` carries out when nobody is killed."""
+    """Return how many batches `a` carries out if nobody is killed."""
     net = chain("a", "b", "c", queues=[ORDERS], settings=QUICK)
     four_ends(net)
     net.pass_ms(10_000)
@@ -230,7 +230,7 @@ def steps_of_a() -> int:
 
 
 def nothing_waits(net: Net) -> bool:
-    """Whether no outcome, no acknowledgment and no message is on its way any more."""
+    """Whether no outcome, acknowledgment or message is on its way any more."""
     net.pass_ms(2_000)
     kinds = (QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.ORDER, QueueKind.OUTGOING, QueueKind.HELD)
     return not any(node.store.waiting(kind) for node in net.nodes.values() for kind in kinds)

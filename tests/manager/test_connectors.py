@@ -1,4 +1,4 @@
-"""Connector queues: of a foreign system's two queues the message itself tells which it is for."""
+"""Connector queues: a foreign system has two queues, and the message itself shows which one it is for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADMIN = queue("admin", 18, transactional=False)
 
 
 def a_net(*queues: object) -> Net:
-    """`c` is the connector server, beyond an intermediate; `a` has a queue for acknowledgments."""
+    """A net in which `c` is the connector server, beyond an intermediate; `a` has a queue for acknowledgments."""
     net = chain("a", "b", "c", queues=queues or (PLAIN, XACT))  # type: ignore[arg-type]
     net.nodes["a"].queues = (ADMIN,)
     publish(net, {"mainframe": "c"})
@@ -31,7 +31,7 @@ def a_net(*queues: object) -> Net:
 
 
 def connector(net: Net, frm: str = "a", *, transactional: bool) -> Destination:
-    """What a connector format name means at a node."""
+    """Return the meaning of a connector format name at a node."""
     node = net.nodes[frm]
     found = destination_of(ConnectorName(FOREIGN, transactional), node.routes, node.guid)
     assert found is not None
@@ -82,7 +82,7 @@ def test_a_name_for_one_kind_of_messages_takes_no_other(frm: str, transactional:
 
 
 def test_the_name_that_packets_have_belongs_to_one_sequence_however_its_queue_was_called() -> None:
-    """Two sequences with one name could not be told apart where they arrive."""
+    """Otherwise two sequences would have the same name where they arrive, and could not be distinguished."""
     net = a_net()
     net.send("a", connector(net, transactional=True), "one", transactional=True)
     name = f"PUBLIC={guid_text(FOREIGN)}"
@@ -119,7 +119,7 @@ def test_a_connector_server_with_half_of_the_queues_refuses_the_other_half_by_cl
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.15")
 def test_acknowledgments_go_to_the_connector_queue_for_what_is_not_transactional() -> None:
-    """An application of the foreign system asks for them; its message is at `c` like any other."""
+    """An application of the foreign system requests them; its message is at `c` like any other."""
     net = a_net()
     draft = Draft(
         body=b"x", admin_queue=f"CONNECTOR={guid_text(FOREIGN)}", acknowledgments=ACKNOWLEDGE_ARRIVAL

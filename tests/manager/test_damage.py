@@ -1,4 +1,4 @@
-"""One damaged row is one message, in a store that is SQLite: all others arrive once and in order."""
+"""One damaged row affects one message in a store that is SQLite: all others arrive once and in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 ADMIN = queue("admin", 5, transactional=False)
 NOTES_17, ORDERS_16 = 17, 16
 SMALL: Final = LogLimits(segment_bytes=1 << 20, reserve_bytes=0)
-"""Hundreds of stores are opened here: none sets aside 16 MiB."""
+"""Hundreds of stores are opened here, so none of them reserves 16 MiB."""
 COUNT: Final = 12
 BODY: Final = 900
 
@@ -53,7 +53,7 @@ def numbers(found: list[bytes]) -> list[int]:
 
 
 class Stores:
-    """Nodes of a Net with stores on the disk, which can be hurt between two lives."""
+    """The nodes of a Net with stores on disk, which can be damaged between two lives."""
 
     def __init__(self, folder: Path) -> None:
         self.net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(resident_messages=4))
@@ -77,7 +77,7 @@ class Stores:
             self._opened.pop(name).close()
 
     def end(self) -> None:
-        """Nothing stays open."""
+        """Close everything."""
         for store in self._opened.values():
             store.close()
 
@@ -93,7 +93,7 @@ class Stores:
             return db.execute(statement, values).fetchall()
 
     def hurt(self, name: str, kind: QueueKind, how: str, *which: int) -> list[Any]:
-        """HurtPacket messages in the queue of a kind, by their place among its messages; the rows as they are then."""
+        """Damage the packets of messages in the queue of a kind, by their place among its messages; return the rows."""
         found = self.rows(
             name,
             "SELECT key FROM message JOIN queue ON key >> 40 = queue.queue WHERE kind = ? ORDER BY key",
@@ -119,7 +119,7 @@ class Stores:
         return self.rows(name, "SELECT * FROM quarantine")
 
     def opens_whole(self, name: str) -> None:
-        """Closed and opened again, a store has nothing to tell of, and all counts fit."""
+        """Check that a store, closed and opened again, has nothing to report, and that all counts are right."""
         self.close(name)
         self.start(name)
         assert self.net.nodes[name].up.status().damaged == 0
@@ -134,7 +134,7 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
 
 
 def take(net: Net, name: str, where: str) -> list[UserMessage]:
-    """All that is in a queue."""
+    """Take everything from a queue."""
     node, found = net.nodes[name], list[UserMessage]()
     while not node.up.is_empty(where):
         node.received.clear()

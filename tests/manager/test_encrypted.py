@@ -1,4 +1,4 @@
-"""Messages whose body is encrypted, at a destination that has no key."""
+"""Messages with an encrypted body at a destination that has no key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ORDERS = queue("orders")
 EVERYWHERE: Final = (DEADLETTER, DEADXACT, JOURNAL, "notes", "orders")
 
 SECURITY: Final = bytes.fromhex("a000 0000 0800 0000 00000000 00000000") + b"a secret"
-"""A SecurityHeader, byte by byte: EB and AI in its flags, and of all that can follow a key of 8 bytes alone."""
+"""A SecurityHeader, byte by byte: EB and AI in its flags, and of all optional parts only a key of 8 bytes."""
 
 
 def a_chain(settings: Settings | None = None) -> Net:
@@ -43,7 +43,7 @@ def a_chain(settings: Settings | None = None) -> Net:
 
 
 def encrypted(number: int = 0, **changes: Any) -> UserMessage:
-    """A message from `a` to `c` whose body is encrypted; transactional if it has a number."""
+    """Return a message from `a` to `c` whose body is encrypted; transactional if it has a number."""
     values: dict[str, Any] = {
         "source": guid_of("a"),
         "destination_manager": guid_of("c"),
@@ -66,7 +66,7 @@ def encrypted(number: int = 0, **changes: Any) -> UserMessage:
 
 
 def clear(number: int, **changes: Any) -> UserMessage:
-    """A transactional message from `a` to `c` that anybody can read."""
+    """Return a transactional message from `a` to `c` that anybody can read."""
     values: dict[str, Any] = {
         "source": guid_of("a"),
         "destination_manager": guid_of("c"),
@@ -110,7 +110,10 @@ def test_it_is_in_no_queue_and_its_sender_is_told_if_insecure_nacks_are_sent(
 def test_a_transactional_one_is_refused_by_one_final_ack_when_its_turn_has_come(
     order: tuple[int, ...],
 ) -> None:
-    """Number 2 is encrypted. What follows on it is not held behind it, and copies of it are told nothing more."""
+    """Number 2 is encrypted.
+
+    Later messages are not held behind it, and nobody reports anything more about its copies.
+    """
     net = a_chain()
     for number in order:
         arrive(net, "c", encrypted(2) if number == 2 else clear(number), peer="b")

@@ -1,4 +1,4 @@
-"""Whatever a peer sends, nothing that a queue manager says of it is long, has two lines, or commands a terminal."""
+"""Whatever a peer sends, a queue manager's reports about it are short, on one line, and cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NAMES: Final = HOSTILE.map(lambda text: text.replace("\0", "")) | st.sampled_fro
 
 @st.composite
 def hostile_messages(draw: st.DrawFn) -> bytes:
-    """A message whose names and texts are somebody's joke, for us, for whoever gets it, or for others."""
+    """Draw a message with malicious names and texts, for us, for its receiver, or for others."""
     message: UserMessage = draw(st.builds(a_full_message) | user_messages())
     user = message.user
     user.queue_manager_address = draw(st.sampled_from([guid_of("c"), NULL_GUID, guid_of("d")]))
@@ -72,12 +72,12 @@ ANYTHING: Final = hostile_messages() | nearly_valid_packets() | packets().map(en
 
 
 def is_fit(text: object) -> bool:
-    """Whether a text may stand in a log, a table or a terminal."""
+    """Whether a text is fit for a log, a table or a terminal."""
     return len(str(text)) <= TEXT_LIMIT and str(text).isprintable()
 
 
 def with_a_neighbour(*queues: QueueDeclaration) -> Net:
-    """The node `c`, which knows the queue manager `a` and believes it."""
+    """Return the node `c`, which knows the queue manager `a` and believes it."""
     net = Net()
     node = net.add("c", *queues, settings=SETTINGS)
     node.routes = Routes(peers={guid_of("a"): Peer(("a",))})
@@ -86,7 +86,7 @@ def with_a_neighbour(*queues: QueueDeclaration) -> Net:
 
 
 def said_by(net: Net, name: str) -> list[object]:
-    """All that a queue manager has said of what it was sent."""
+    """Return everything that a queue manager has reported about the messages it was sent."""
     node = net.nodes[name]
     status = node.up.status()
     said: list[object] = [value for note in node.notes for value in note.facts.values()]
@@ -141,7 +141,7 @@ def test_what_is_told_of_a_message_that_waits_is_fit_too(packet: bytes) -> None:
 
 
 def refusal(judge: Callable[[Any], object], data: object) -> MqprotoError | None:
-    """What somebody has against these bytes or this text."""
+    """Return the error text for these bytes or this text."""
     try:
         judge(data)
     except (WireFormatError, FormatNameError) as error:
@@ -170,7 +170,7 @@ def test_no_refusal_of_a_name_has_more_of_it(text: str, spelling: str) -> None:
 
 @pytest.mark.parametrize("megabytes", [1, 4])
 def test_one_packet_of_bad_text_is_one_line_of_log(megabytes: int) -> None:
-    """A SoapHeader whose text has a NUL within: the whole of it stood in the log before, escaped."""
+    """The text of a SoapHeader contains a NUL; earlier, all of it was in the log, escaped."""
     message = a_full_message()
     assert message.soap is not None
     message.soap.header = HOLE + "\n" * (megabytes * 500_000 - 2_000)

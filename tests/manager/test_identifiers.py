@@ -32,7 +32,7 @@ START = at(0)
 
 
 class Table:
-    """A history with all that it needs, and a disk that it comes back from."""
+    """A history with everything that it needs, and a disk from which it can be restored."""
 
     def __init__(self, size: int = 10_000, window: int = 1, disk: Disk | Store | None = None) -> None:
         self.settings = Settings(remove_duplicate_size=size, window_size=window)
@@ -62,7 +62,7 @@ class Table:
         return self.history.is_duplicate(source, ordinal, at(seconds), self.writes, recoverable=recoverable)
 
     def commit(self, seconds: int = 0) -> None:
-        """The end of a batch, as `QueueManager.take` has it."""
+        """End a batch like `QueueManager.take`."""
         writes = self.writes.take(at(seconds))
         self.history.make_room(self.writes)
         if writes is not None:
@@ -87,7 +87,7 @@ NEIGHBOURS = (guid_of("n1"), guid_of("n2"))
 
 @st.composite
 def events(draw: st.DrawFn) -> list[tuple[object, ...]]:
-    """What happens to a node with two neighbours, each of which passes on what several senders send."""
+    """Draw events of a node with two neighbours, each of which passes on messages of several senders."""
     message = st.tuples(st.just("message"), st.integers(0, 1), st.sampled_from(SOURCES), st.booleans())
     broken = st.tuples(st.just("break"), st.integers(0, 1), st.integers(0, 100))
     others = st.sampled_from([("commit",), ("restart",), ("clean up", 1), ("clean up", 4_000)])
@@ -98,7 +98,7 @@ def events(draw: st.DrawFn) -> list[tuple[object, ...]]:
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 @given(events=events(), window=st.integers(1, 6))
 def test_whatever_may_come_twice_is_known_when_it_does(events: list[tuple[object, ...]], window: int) -> None:
-    """Each neighbour sends again what it has sent last, a window of it at most; the oracle is a plain set."""
+    """Each neighbour repeats its latest messages, at most a window of them; the oracle is a plain set."""
     # Two neighbours and a stranger: each has its share.
     size = 3 * WINDOWS_REMEMBERED * window
     table = Table(size, window)
@@ -190,7 +190,7 @@ def test_a_window_that_is_larger_than_what_is_remembered_is_refused() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 def test_two_senders_that_count_alike_do_not_lose_messages_to_each_other() -> None:
-    """By the letter the ordinal alone is compared."""
+    """By the letter of the specification, only the ordinals are compared."""
     table = Table()
     assert not table.is_duplicate(1)
     assert [table.knows(1, source=source) for source in (A, B)] == [True, False]

@@ -1,4 +1,4 @@
-"""All queues of a node, by every name that they have."""
+"""All queues of a node, by each of their names."""
 
 from __future__ import annotations
 

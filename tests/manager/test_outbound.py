@@ -1,4 +1,4 @@
-"""All that leaves: queues and sequences by destination, numbers that are never given twice."""
+"""Everything that leaves: queues and sequences by destination, and numbers that are never used twice."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def spelled(text: str) -> Destination:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.5")
 def test_two_spellings_of_one_name_are_one_sequence_under_the_name_that_came_first() -> None:
-    """A destination may tell names apart by case, so all of it is sent under one."""
+    """A destination may distinguish upper and lower case in names, so all of it is sent under one."""
     net = a_pair(QUICK)
     net.kill("c")
     for number in range(6):
@@ -114,9 +114,9 @@ def test_two_spellings_of_one_name_are_one_sequence_under_the_name_that_came_fir
 def test_what_a_store_of_layout_4_kept_under_several_spellings_arrives_and_new_messages_follow(
     before: list[tuple[str, bool, bool]], after: list[str], is_lost: bool
 ) -> None:
-    """It kept a sequence for each, with a TimeStamp of its own, and AwaitingFinalACKTables of their own.
+    """It kept a sequence for each spelling, with separate TimeStamps and separate AwaitingFinalACKTables.
 
-    is_lost: the destination's store is lost in between, so that it is one which does not know of several.
+    is_lost: the destination's store is lost in between, so that the new one does not know several of them.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mqproto.manager.ownsequences.one_spelling", lambda name: name)
@@ -232,7 +232,7 @@ def test_a_sequence_whose_queue_for_final_acks_a_hurt_store_has_lost_gets_anothe
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 @pytest.mark.parametrize("by_manager", [False, True])
 def test_a_direct_name_calls_its_host_also_after_a_restart(by_manager: bool) -> None:
-    """`a` knows no route by that host name, or only that a manager is behind it."""
+    """`a` knows no route by that host name, or only that a queue manager is behind it."""
     net = a_pair()
     node = net.nodes["a"]
     node.routes = Routes(managers=node.routes.managers)
@@ -302,7 +302,7 @@ def test_the_host_of_a_direct_format_name(name: str, host: str | None) -> None:
 
 
 def in_memory(net: Net, name: str) -> int:
-    """How many messages all windows of a node hold."""
+    """Return how many messages all windows of a node hold."""
     core = net.nodes[name].up
     outgoing = sum(len(q.window) for q in core.inspect().outbound)
     return outgoing + sum(len(lane.window) for q in core.inspect().queues for lane in q.lanes)

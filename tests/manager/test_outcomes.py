@@ -1,4 +1,4 @@
-"""What follows when a message ends: who is told of it, and what is kept where."""
+"""The consequences when a message ends: which nodes are told, and what is kept where."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from tests.ways import (
 
 
 def by_computer(name: str, queue_name: str) -> Destination:
-    """A private queue by a direct format name that a person can write."""
+    """Return a private queue by a direct format name that a person can write."""
     path = rf"OS:{name}\PRIVATE$\{queue_name}"
     return Destination(f"DIRECT={path}", None, path, name)
 
@@ -79,7 +79,7 @@ def by_computer(name: str, queue_name: str) -> Destination:
 def test_the_administration_queue_hears_what_each_of_four_bits_asks_for(
     way: Way, transactional: bool
 ) -> None:
-    """Sixteen messages, one for each combination of bits; each acknowledgment tells by its correlation whose it is."""
+    """There are sixteen messages, one for each combination; an acknowledgment's correlation names its message."""
     net = a_system()
     drafts = [{"acknowledgments": flags, "admin_queue": at("a", 5).name} for flags in range(16)]
     walk(net, way, transactional, drafts)
@@ -104,7 +104,7 @@ def test_the_administration_queue_hears_what_each_of_four_bits_asks_for(
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.8")
 @pytest.mark.parametrize(("way", "transactional"), CASES)
 def test_journals_dead_letters_and_final_acks_follow_from_three_bits(way: Way, transactional: bool) -> None:
-    """Eight messages, one for each combination of JN, JP and FinalAck."""
+    """There are eight messages, one for each combination of JN, JP and FinalAck."""
     net = a_system()
     drafts = [
         {"journal_negative": bool(bits & 1), "journal_positive": bool(bits & 2), "final_ack": bool(bits & 4)}
@@ -152,7 +152,7 @@ def test_twenty_nine_queue_managers_may_pass_a_message_on_and_not_thirty(recover
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
 @pytest.mark.parametrize("recoverable", [False, True])
 def test_a_destination_keeps_nothing_of_a_message_to_a_queue_that_it_does_not_have(recoverable: bool) -> None:
-    """Whether JN, JP or both are set, in bytes 60 to 63 of the packet; its source journals what the next hop has."""
+    """JN, JP or both are set, in bytes 60 to 63 of the packet; its source journals messages that the next hop has."""
     net = a_system()
     for bits in range(4):
         asked = {"journal_negative": bool(bits & 1), "journal_positive": bool(bits & 2)}
@@ -179,7 +179,7 @@ def _response_queue(message: UserMessage) -> FormatName | None:
 
 
 def an_acknowledged_message(net: Net, **changes: Any) -> tuple[UserMessage, UserMessage]:
-    """A message that `a` sends to `c` and its acknowledgment in the queue `admin` of `a`."""
+    """Send a message from `a` to `c`; return it and its acknowledgment in the queue `admin` of `a`."""
     draft: dict[str, Any] = {"admin_queue": at("a", 5).name, "acknowledgments": PA | NA}
     net.send("a", changes.pop("to", at("c", 17)), changes.pop("body", b"body"), **draft | changes)
     net.pass_ms(1_000)

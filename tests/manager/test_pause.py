@@ -168,7 +168,7 @@ def test_within_a_destination_the_higher_priority_goes_first_always(net: Net) ->
 def test_between_destinations_all_have_their_turns_whatever_their_priorities(
     window: int, together: int
 ) -> None:
-    """Three destinations over one neighbour: none waits until the others have nothing left."""
+    """There are three destinations behind one neighbour: none waits until the others have nothing left."""
     net = chain("a", "b", "c", queues=[NOTES, ORDERS], settings=replace(QUICK, window_size=window))
     net.kill("b")
     for _ in range(100):
@@ -204,7 +204,7 @@ def test_acknowledgments_go_first_on_a_session_whatever_the_priority_of_the_rest
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.32")
 def test_a_transactional_message_has_no_priority_whatever_its_packet_says(net: Net) -> None:
-    """A sender that sets it nevertheless must not have its sequence turned round on the way."""
+    """If a sender sets it nevertheless, its sequence must not be reordered on the way."""
     net.blocked.add(frozenset("bc"))
     for number in range(1, 9):
         header = a_transaction_header(tx_sequence_number=number, previous_tx_sequence_number=number - 1)

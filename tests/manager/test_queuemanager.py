@@ -42,7 +42,7 @@ def a_chain(settings: Settings = QUICK) -> Net:
 
 
 def a_conversation(net: Net) -> list[tuple[str, bytes]]:
-    """Nine messages of both kinds, one of them with a FinalAck; what was accepted, with its queue."""
+    """Send nine messages of both kinds, one of them with a FinalAck; return the accepted ones with their queues."""
     accepted = []
     for number in range(9):
         body = f"m{number}".encode()
@@ -76,7 +76,7 @@ def revive(net: Net) -> None:
 
 
 def steps_of(name: str) -> int:
-    """How many batches a node carries out in the conversation when nobody is killed."""
+    """Return how many batches a node carries out in the conversation if nobody is killed."""
     net = a_chain()
     a_conversation(net)
     net.pass_ms(5_000)
@@ -108,7 +108,7 @@ def test_a_kill_at_any_step_loses_nothing_and_doubles_nothing(name: str, committ
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_nothing_is_acknowledged_before_it_is_on_disk() -> None:
-    """Each chunk that leaves is looked at against what its sender's store had by then."""
+    """Each chunk that leaves is compared with what its sender's store had by then."""
     net = a_chain()
     committed: dict[str, int] = dict.fromkeys(net.nodes, 0)
     for name, node in net.nodes.items():
@@ -143,7 +143,7 @@ def test_nothing_is_acknowledged_before_it_is_on_disk() -> None:
 
 
 def positions(messages: list[Received]) -> list[int]:
-    """Where messages stand in their queue."""
+    """Return the positions of messages in their queue."""
     return [message.key % 2**POSITION_BITS for message in messages]
 
 
@@ -392,7 +392,7 @@ def test_dead_letters_are_sent_once_more_as_many_as_are_chosen() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
 def test_what_comes_behind_a_message_that_had_no_room_is_not_taken_but_acknowledgments_are() -> None:
-    """Both are in what one read of the transport brings; the session is closed."""
+    """Both come with one read of the transport; the session is closed."""
     net = chain("a", "c", queues=[ORDERS, NOTES], settings=Settings(quota_bytes=3_000))
     net.send("c", at("a", 99), "makes c wait", transactional=True)
     net.run()

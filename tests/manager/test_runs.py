@@ -1,4 +1,4 @@
-"""Messages that come together have the effect that they have one by one."""
+"""Messages that come together have the same effect as one by one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SMALL: Final = Settings(
 
 
 def a_node() -> tuple[Net, Node, int]:
-    """Node `b` between `a` and `c`, and its session with `a`."""
+    """Return node `b` between `a` and `c`, and its session with `a`."""
     net = Net()
     for name in ("a", "c"):
         net.add(name)
@@ -72,7 +72,7 @@ def a_node() -> tuple[Net, Node, int]:
 
 @st.composite
 def messages(draw: st.DrawFn) -> list[UserMessage]:
-    """Some that follow one another, of a few kinds, most of them alike, and now and then one that is not."""
+    """Draw messages that follow one another, of a few kinds, most of them alike, and sometimes a different one."""
     found: list[UserMessage] = []
     numbers: dict[tuple[Any, ...], int] = defaultdict(int)
     for _ in range(draw(st.integers(1, 4))):
@@ -125,7 +125,7 @@ def messages(draw: st.DrawFn) -> list[UserMessage]:
 
 @dataclass
 class Outcome:
-    """All that came of it."""
+    """All effects."""
 
     batches: list[Batch]
     notes: dict[Any, list[Note]]
@@ -134,7 +134,7 @@ class Outcome:
 
 
 def outcome(stream: bytes, *, singly: bool, room_bytes: int | None) -> Outcome:
-    """What node `b` does when these bytes come from `a`."""
+    """Return the effects in node `b` when these bytes come from `a`."""
     net, node, session = a_node()
     core = node.up
     core.has_room(room_bytes)
@@ -248,7 +248,7 @@ def test_messages_that_are_alike_are_taken_at_once(monkeypatch: pytest.MonkeyPat
 
 
 def a_message(number: int, manager: Guid) -> UserMessage:
-    """A transactional message from `a`."""
+    """Return a transactional message from `a`."""
     header = TransactionHeader(0, SEQUENCES[1], number, number - 1)
     return user_message(
         source=A,
@@ -262,7 +262,7 @@ def a_message(number: int, manager: Guid) -> UserMessage:
 
 
 def test_the_kinds_that_end_are_among_those_that_are_compared() -> None:
-    """That the comparison above is about something."""
+    """This shows that the comparison above has a subject."""
     net, node, session = a_node()
     late = a_message(2, C)
     late.transaction = None

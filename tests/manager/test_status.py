@@ -1,4 +1,4 @@
-"""What an operator is told of queues and sequences, as it changes while messages pass."""
+"""An operator's view of queues and sequences, as it changes while messages pass."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def send_orders(net: Net, count: int) -> None:
 
 
 def part(net: Net, *names: str) -> None:
-    """The link between two nodes is broken."""
+    """Break the link between two nodes."""
     net.blocked.add(frozenset(names))
     net.cut(*names)
     net.run()
@@ -227,7 +227,7 @@ def test_a_deleted_queue_is_shown_until_its_last_message_has_left(net: Net) -> N
 
 
 def arrive(net: Net, number: int, *, ordinal: int = 1, previous: int | None = None) -> None:
-    """A message of a sequence from `a` arrives at `c` as if a session had brought it."""
+    """Let a message of a sequence from `a` arrive at `c` as if a session had brought it."""
     header = TransactionHeader(
         tx_sequence_id=TxSequenceId(time_stamp=50, ordinal=ordinal),
         tx_sequence_number=number,

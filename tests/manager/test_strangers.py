@@ -1,4 +1,4 @@
-"""Strangers: those whom nobody has declared, and those who present a GUID from where it is not declared."""
+"""Strangers: nodes that nobody has declared, and those that present a GUID from where it is not declared."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ def with_a_stranger(
 
 
 def notes(net: Net, at: str, name: str) -> list[dict[str, str | int]]:
-    """The facts of a node's notes of one name."""
+    """Return the facts of a node's notes with one name."""
     return [note.facts for note in net.nodes[at].notes if note.name == name]
 
 
 def reasons(net: Net, at: str) -> list[str]:
-    """Why sessions were closed at a node."""
+    """Return why sessions were closed at a node."""
     return [str(facts["reason"]) for facts in notes(net, at, "session-closed")]
 
 
 def hand_in(net: Net, at: str, to: str, *packets: UserMessage) -> None:
-    """A node that does what it wants sends these to another, as they are."""
+    """Send these messages from one node to another as they are, as a node that breaks the rules would."""
     core = net.nodes[at].up
     outbound = core.inspect().outbound
     for packet in packets:
@@ -98,7 +98,7 @@ def forged(
     body: bytes = b"forged",
     recoverable: bool = False,
 ) -> UserMessage:
-    """A message for a queue of `c` that names this source; transactional for queues with orders."""
+    """Return a message for a queue of `c` that names this source; transactional for queues with orders."""
     header = None
     if identifier in (OPEN_ORDERS.identifier, ORDERS.identifier, 77):
         header = TransactionHeader(
@@ -120,7 +120,7 @@ def forged(
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8")
 def test_of_a_message_that_a_neighbour_has_begun_nothing_is_dropped_before_it_is_whole() -> None:
-    """One whose first read ends the handshake and begins a large message is proven when that is looked at."""
+    """Its first read ends the handshake and begins a large message; when that is looked at, the stranger is proven."""
     refuses = with_a_stranger("a", "c").nodes["c"].up.inspect().arrivals.refuses
     for number in (CLOSED.identifier, 99):
         begun = encode_packet(forged(number, source="a"))
@@ -293,7 +293,7 @@ def test_a_stranger_is_not_forwarded() -> None:
 
 
 def an_order_ack(net: Net, sender: str) -> UserMessage:
-    """One for all that `a` has sent to `c`, in the name of a sender."""
+    """Return an OrderAck for everything that `a` has sent to `c`, in the name of a sender."""
     (sequence,) = (
         queue for queue in net.nodes["a"].up.inspect().outbound if isinstance(queue, OutgoingSequence)
     )
@@ -392,7 +392,7 @@ def test_a_queue_takes_strangers_messages_up_to_a_bound_and_others_beyond_it() -
 
 
 def brings(net: Net, packet: UserMessage, host: str = "10.0.0.9") -> None:
-    """A stranger at this host brings a message to `c`, in the name of its source."""
+    """Let a stranger at this host bring a message to `c`, in the name of its source."""
     remote = Remote(host, packet.user.source_queue_manager, is_proven=False)
     brought(net, "c", encode_packet(packet), remote)
     net.run()
@@ -409,7 +409,7 @@ def with_two_places() -> Net:
 def test_exactly_once_holds_for_a_stranger_whose_place_others_have_taken_meanwhile(
     restarts: bool, again: int
 ) -> None:
-    """He is away for longer than an hour, and comes with what had arrived, or goes on behind that."""
+    """The stranger is away for over an hour, and repeats messages that had arrived, or continues after them."""
     net = with_two_places()
     for number in (1, 2):
         brings(net, forged(17, number=number, previous=number - 1))
@@ -588,7 +588,7 @@ def test_connections_that_say_nothing_end_when_more_come_and_keep_nobody_out() -
 
 
 def presented(net: Net, client: Guid, host: str, certified: Guid | None) -> bool:
-    """Somebody at a host presents a GUID to `c`, and maybe a certificate: whether he gets a session."""
+    """Let a host present a GUID to `c`, perhaps with a certificate; return whether it gets a session."""
     core = net.nodes["c"].up
     key = core.accepted(host, net.now, certified)
     core.receive(key, encode_packet(establish_connection(client=client, server=C, time_stamp_ms=0)), net.now)
@@ -650,7 +650,7 @@ def test_who_comes_from_where_nobody_is_heard_is_cut_off_and_the_declared_are_no
 
 
 def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() -> None:
-    """What a handshake costs is laid to the account of those only who cannot be a neighbour."""
+    """The cost of a handshake is charged only to callers that cannot be a neighbour."""
     net = with_a_stranger("a", "c")
     core = net.nodes["c"].up
     [origin] = core.inspect().routes.peers[A].origins
@@ -671,7 +671,7 @@ def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() 
 
 
 def called_from(net: Net, host: str, client: Guid) -> int:
-    """The session with `c` that somebody at a host has opened in this name."""
+    """Return the session with `c` that a host has opened in this name."""
     core = net.nodes["c"].up
     key = core.accepted(host, net.now)
     for packet in (
@@ -684,12 +684,12 @@ def called_from(net: Net, host: str, client: Guid) -> int:
 
 
 def closed_at(net: Net) -> list[tuple[int, str]]:
-    """The sessions of `c` that end now, and why."""
+    """Return the sessions of `c` that end now, and the reasons."""
     return [(close.session, close.reason) for close in net.nodes["c"].up.take(net.now).closes]
 
 
 def test_unfinished_packets_of_strangers_have_a_bound_and_those_of_the_host_with_the_most_end_first() -> None:
-    """Of IPv6 a host is a /64. A neighbour's are not counted, and a stranger is one before his session as well."""
+    """For IPv6 a host is a /64. A neighbour's are not counted, but before its session a neighbour is a stranger."""
     net = with_a_stranger("a", "c", settings=Settings(strangers_unfinished_bytes=100_000))
     core = net.nodes["c"].up
     hosts = near_host, other_host, v4_host = "2001:db8::1", "2001:db8::2", "10.0.0.9"
@@ -744,7 +744,7 @@ PIECE, BODY = 16 * 1024, bytes(range(256)) * 2_000
 
 
 def in_pieces(net: Net, key: int, packet: bytes) -> int:
-    """A packet comes in pieces; the most that was kept of it meanwhile."""
+    """Let a packet come in pieces; return the most bytes of it that were kept meanwhile."""
     core, most = net.nodes["c"].up, 0
     for begin in range(0, len(packet), PIECE):
         core.receive(key, packet[begin : begin + PIECE], net.now)

@@ -1,4 +1,4 @@
-"""Report messages: where a traced message comes and goes, a trace queue hears of it."""
+"""Report messages: a trace queue hears where a traced message arrives and leaves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SENT = re.compile(
 
 
 def a_traced_chain(*hosted: QueueDeclaration) -> Net:
-    """Three nodes, the trace queue at the one between."""
+    """Three nodes; the one in the middle has the trace queue."""
     net = chain("a", "b", "c", queues=[NOTES, ORDERS])
     net.nodes["b"].queues = (*hosted, QueueDeclaration("trace", 9, public=guid_of("trace")))
     publish(net, {"trace": "b"})
@@ -46,7 +46,7 @@ def a_traced_chain(*hosted: QueueDeclaration) -> Net:
 
 
 def reports(net: Net, at: str = "b") -> list[tuple[str, str]]:
-    """Label and body of each report in the trace queue."""
+    """Return the label and body of each report in the trace queue."""
     return [
         (found.properties.label or "", found.properties.message_body.decode("utf-16-le"))
         for found in kept(net, at, "trace")

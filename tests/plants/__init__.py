@@ -1,12 +1,18 @@
-"""Faults planted on purpose, to see that the worlds find them.
+"""Faults planted on purpose, to check that the worlds find them.
 
-Each is named for what it breaks and replaces one attribute: of the core (core.py; upkeep.py for what it does by and
-by, refusals.py for what a neighbour refuses, strangers.py for who is believed and what strangers may do, readings.py
-for peers that read the text otherwise, doubts.py for dead letters of what may have arrived, secrets.py for what is
-encrypted and signed), of what stands between it
-and the disk (shell.py: the one loop, the store), or of both where a store goes back to an earlier moment (restored.py).
-The disk in memory that says what a store must have is never damaged.
-A test sees that each is found, and `make plants` tells by which seed.
+Each fault has a name that says what it breaks, and replaces one attribute:
+
+- core.py: of the core; upkeep.py: of its regular work;
+- refusals.py: in the treatment of messages that a neighbour refuses;
+- strangers.py: in deciding whom to believe, and what strangers may do;
+- readings.py: for peers that read the specification differently;
+- doubts.py: in dead letters of messages that may have arrived;
+- secrets.py: of encryption and signatures;
+- shell.py: of the layers between the core and the disk, the one loop and the store;
+- restored.py: of a store that goes back to an earlier moment, in the core or in these layers.
+
+The disk in memory, which says what a store must have, is never damaged. A test checks that each fault is found, and
+`make plants` prints by which seed.
 """
 
 from tests.plants import (

@@ -48,7 +48,7 @@ from tests.plants.planting import plant
     "no_error_of_our_own",
 )
 def acknowledge_before_flush(sound: Any) -> Any:
-    """A message waits for the next commit, and what is said of it does not."""
+    """A message waits for the next commit, but its acknowledgment does not."""
     return lambda self, message, queue: self.later.messages.append(message)
 
 
@@ -61,7 +61,7 @@ def acknowledge_before_flush(sound: Any) -> Any:
     "all_is_accounted_for",
 )
 def reuse_message_ids_after_a_restart(sound: Any) -> Any:
-    """The block of MessageIDs that was set aside is begun anew."""
+    """The block of MessageIDs that was reserved is used again."""
 
     def begin(self: GivenNumbers, writes: PendingWrites, state: Any) -> None:
         sound(self, writes, state)
@@ -78,7 +78,7 @@ def reuse_message_ids_after_a_restart(sound: Any) -> Any:
     "what_was_lost_is_sent_again",
 )
 def never_remove_what_was_acknowledged(sound: Any) -> Any:
-    """The OrderAck is believed, and the disk never hears of it."""
+    """The OrderAck is believed, but the disk never hears of it."""
 
     def order_ack(self: OutgoingSequence, number: int, now: Any, writes: PendingWrites) -> Any:
         removals = writes.later.removals
@@ -98,7 +98,7 @@ def never_remove_what_was_acknowledged(sound: Any) -> Any:
     "no_error_of_our_own",
 )
 def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
-    """What came before the restart may come again."""
+    """Messages that came before the restart may come again."""
 
     def restore(self: InSequence, state: Any, now: Any) -> None:
         state.incoming.clear()
@@ -110,7 +110,7 @@ def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
 
 @plant(MessageIdHistory, "__init__", "delivered_once_and_in_order", "delivery_counts_are_true")
 def forget_message_ids_after_a_restart(sound: Any) -> Any:
-    """What came before the restart is no duplicate."""
+    """Messages that came before the restart are not recognized as duplicates."""
     return lambda self, settings, timers, rows, *others, **more: sound(
         self, settings, timers, (), *others, **more
     )
@@ -118,7 +118,7 @@ def forget_message_ids_after_a_restart(sound: Any) -> Any:
 
 @plant(IncomingSequence, "restore_held", "nothing_is_retained", "no_error_of_our_own")
 def forget_what_is_held_after_a_restart(sound: Any) -> Any:
-    """What waits behind a gap stays on disk for ever, and its place is given away."""
+    """Messages that wait behind a gap stay on disk for ever, and their places are given away."""
     return lambda self, header, packet, position: None
 
 
@@ -127,7 +127,7 @@ def forget_what_is_held_after_a_restart(sound: Any) -> Any:
 
 @plant(IncomingSequence, "place", "order_acks_leave_no_gap")
 def order_ack_beyond_a_gap(sound: Any) -> Any:
-    """What is held is acknowledged like what was accepted."""
+    """A held message is acknowledged like an accepted one."""
 
     def place(self: IncomingSequence) -> Any:
         held = [number for identifier, number in self._order if identifier == self.identifier]
@@ -138,7 +138,7 @@ def order_ack_beyond_a_gap(sound: Any) -> Any:
 
 @plant(incoming, "comes_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
 def forget_to_hold(sound: Any) -> Any:
-    """Whatever has a higher number comes next."""
+    """A message with any higher number is accepted as the next."""
 
     def comes_next(header: Any, last_id: Any, last_number: int) -> bool:
         if header.tx_sequence_id == last_id:
@@ -173,7 +173,7 @@ def wrong_previous_number(sound: Any) -> Any:
 
 @plant(Numbering, "numbered", "nothing_is_retained", "gaps_are_bridged")
 def forget_to_bridge_a_gap(sound: Any) -> Any:
-    """A message names the one before it, though that was withdrawn and never comes."""
+    """A message names its predecessor, although that was withdrawn and never comes."""
     return lambda self, position, packet: packet
 
 
@@ -186,7 +186,7 @@ def forget_to_bridge_a_gap(sound: Any) -> Any:
     "gaps_are_bridged",
 )
 def lose_on_withdraw(sound: Any) -> Any:
-    """With the message that was refused goes the next one."""
+    """The next message goes together with the refused one."""
 
     def withdraw(self: OutgoingSequence, number: int, writes: Any, *, decided: bool = False) -> None:
         sound(self, number, writes, decided=decided)
@@ -198,19 +198,19 @@ def lose_on_withdraw(sound: Any) -> Any:
 
 @plant(IncomingSequence, "schedule_order_ack", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_send_an_order_ack(sound: Any) -> Any:
-    """The destination accepts and says nothing."""
+    """The destination accepts messages and never says so."""
     return lambda self, now: None
 
 
 @plant(Resends, "connected", "nothing_is_retained", "what_was_lost_is_sent_again")
 def forget_to_resend_after_a_restart(sound: Any) -> Any:
-    """What was sent before the session broke is not watched any more."""
+    """Messages sent before the session broke are not watched any more."""
     return lambda self, now: None
 
 
 @plant(Resends, "ack_wait_expired", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_resend(sound: Any) -> Any:
-    """The resend timer runs, and nothing follows."""
+    """The resend timer expires, but nothing is sent."""
     return lambda self, now: self._wait.begin(now)
 
 
@@ -235,7 +235,7 @@ def intermediates_that_number(sound: Any) -> Any:
 
 @plant(transit, "passed_on", "forwarded_as_it_came")
 def forget_to_count_the_hop(sound: Any) -> Any:
-    """A message goes on as if nobody had passed it on."""
+    """A message continues as if no node had passed it on."""
     return lambda packets: list(map(without_session_header, packets))
 
 
@@ -244,7 +244,7 @@ def forget_to_count_the_hop(sound: Any) -> Any:
 
 @plant(Session, "room", "windows_are_respected")
 def ignore_the_window(sound: Any) -> Any:
-    """A session that is open always has room."""
+    """An open session always has room."""
     return property(lambda self: 1_000 * self.is_open)
 
 
@@ -256,7 +256,7 @@ def keep_everything_in_memory(sound: Any) -> Any:
 
 @plant(QueueWindow, "loaded", "no_error_of_our_own", "nothing_is_retained")
 def take_a_page_that_was_cut_for_the_last(sound: Any) -> Any:
-    """A page with fewer messages than were asked for ends the queue, though it was full of large ones."""
+    """A page with fewer messages than requested ends the queue, although it was full of large ones."""
 
     def loaded(self: QueueWindow, rows: Any, deadline_s: Any) -> Any:
         last, is_short = self._reading, len(rows) < self._limit // 2
@@ -270,13 +270,13 @@ def take_a_page_that_was_cut_for_the_last(sound: Any) -> Any:
 
 @plant(OutgoingQueue, "returned", "nothing_is_retained")
 def lose_what_was_in_flight(sound: Any) -> Any:
-    """What nobody answered for before the session broke is not sent again."""
+    """Messages that were unanswered when the session broke are not sent again."""
     return lambda self, entries: None
 
 
 @plant(OutgoingQueue, "acknowledged", "nothing_is_retained")
 def never_remove_what_a_neighbour_has(sound: Any) -> Any:
-    """What was passed on stays on disk."""
+    """Messages that were passed on stay on disk."""
 
     def acknowledged(self: OutgoingQueue, entries: Any, writes: Any) -> None:
         self.count -= len(entries)
@@ -298,7 +298,7 @@ def never_connect_again(sound: Any) -> Any:
     "handed_out_in_order",
 )
 def lose_what_was_rolled_back(sound: Any) -> Any:
-    """What a consumer gives back is gone."""
+    """Messages that a consumer gives back are gone."""
     return lambda self, consumer: self.settled(consumer)
 
 
@@ -310,13 +310,13 @@ def ignore_priorities(sound: Any) -> Any:
 
 @plant(connections, "PRIORITY", "higher_priorities_leave_first")
 def send_the_lowest_priority_first(sound: Any) -> Any:
-    """Of the queues to one destination that with the lowest priority has the first turn."""
+    """Of the queues to one destination, the one with the lowest priority has the first turn."""
     return lambda queue: -sound(queue)
 
 
 @plant(LocalQueue, "has_room", "quotas_are_kept")
 def ignore_the_quota(sound: Any) -> Any:
-    """A queue takes whatever comes."""
+    """A queue takes everything that comes."""
     return lambda self, size_bytes: True
 
 
@@ -353,7 +353,7 @@ def refuse_without_a_word(sound: Any) -> Any:
 
 @plant(Outcomes, "_keep", "all_is_accounted_for")
 def lose_dead_letters(sound: Any) -> Any:
-    """What should be kept in the transactional dead-letter queue is gone."""
+    """Messages that should be kept in the transactional dead-letter queue are gone."""
 
     def keep(self: Outcomes, queue: LocalQueue, *others: Any) -> None:
         if queue.name != SystemQueue.DEADXACT:
@@ -376,7 +376,7 @@ def send_the_name_as_well(sound: Any) -> Any:
 
 @plant(Outcomes, "_keep", "journals_are_complete")
 def forget_the_journal(sound: Any) -> Any:
-    """What was received is not journaled where it was sent."""
+    """A received message is not journaled where it was sent."""
 
     def keep(self: Outcomes, queue: LocalQueue, *others: Any) -> None:
         if queue.name != SystemQueue.JOURNAL:
@@ -387,7 +387,7 @@ def forget_the_journal(sound: Any) -> Any:
 
 @plant(Outcomes, "_acknowledge", "replies_are_complete")
 def forget_administration_acknowledgments(sound: Any) -> Any:
-    """A sender that asked what becomes of its message hears nothing."""
+    """A sender that asked about its message's outcome hears nothing."""
     return lambda self, ending, message, now: None
 
 
@@ -399,7 +399,7 @@ def hand_out_what_is_over(sound: Any) -> Any:
 
 @plant(inserting, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons", also=(transit,))
 def expire_too_soon(sound: Any) -> Any:
-    """A message's time is over three seconds before it is."""
+    """A message's time ends three seconds too early."""
 
     def deadline_s(packet: bytes) -> int | None:
         whole: int | None = sound(packet)
@@ -419,7 +419,7 @@ def expire_what_was_sent(sound: Any) -> Any:
 
 @plant(QueueWindow, "give_back", "handed_out_in_order")
 def give_back_in_front_of_all(sound: Any) -> Any:
-    """What comes back later stands before what came back earlier, though it is behind that in the queue."""
+    """A message that comes back later is put before one that came back earlier, although it belongs behind that."""
 
     def give_back(self: QueueWindow, messages: Iterable[MessageRow]) -> None:
         back = list(messages)
@@ -437,7 +437,7 @@ def give_back_in_front_of_all(sound: Any) -> Any:
     "what_was_lost_is_sent_again",
 )
 def resend_as_if_there_were_no_gap(sound: Any) -> Any:
-    """What is sent again names the message that was before it when it was accepted."""
+    """A resent message names the predecessor that it had when it was accepted."""
 
     def take_resends(self: OutgoingSequence, *limits: Any) -> Any:
         holes, self.numbering.holes = self.numbering.holes, Ranges()
@@ -451,7 +451,7 @@ def resend_as_if_there_were_no_gap(sound: Any) -> Any:
 
 @plant(LocalQueue, "_left", "turned_away_only_when_full", "status_tells_the_truth", "sums_are_true")
 def never_make_room_again(sound: Any) -> Any:
-    """What has left a queue counts towards its quota for ever."""
+    """Messages that have left a queue count towards its quota for ever."""
 
     def left(self: LocalQueue, handed: Any) -> None:
         size_bytes = self.size_bytes
@@ -463,7 +463,7 @@ def never_make_room_again(sound: Any) -> Any:
 
 @plant(OutgoingSequence, "has_next", "paused_queues_send_nothing")
 def resend_what_is_paused(sound: Any) -> Any:
-    """An operator's pause holds up what was never sent, and nothing else."""
+    """An operator's pause holds up only messages that were never sent."""
 
     def has_next(self: OutgoingSequence) -> bool:
         return self.is_head and (bool(self.resends.ready) or (bool(self.window) and not self.on_hold))
@@ -473,7 +473,7 @@ def resend_what_is_paused(sound: Any) -> Any:
 
 @plant(OutgoingSequence, "delete", "all_is_accounted_for", "nothing_is_retained", "gaps_are_bridged")
 def delete_only_what_was_not_sent(sound: Any) -> Any:
-    """An operator deletes a message that was sent: it ends, and its sequence keeps it."""
+    """An operator deletes a message that was sent: it ends, but its sequence keeps it."""
 
     def delete(self: OutgoingSequence, position: int, writes: Any) -> bool:
         if self.cursors.base < position <= self.numbering.sent_through:
@@ -485,7 +485,7 @@ def delete_only_what_was_not_sent(sound: Any) -> Any:
 
 @plant(LocalQueue, "_left", "delivery_counts_are_true")
 def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
-    """What one consumer receives lets the others begin anew to count."""
+    """When one consumer receives a message, the others start to count again."""
 
     def left(self: LocalQueue, handed: Any) -> None:
         sound(self, handed)
@@ -496,7 +496,7 @@ def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
 
 @plant(Transit, "forward", "all_is_accounted_for", "nothing_is_retained")
 def drop_what_comes_back(sound: Any) -> Any:
-    """A message that comes back to its source, as the way that it took is gone, goes no further."""
+    """A message that comes back to its source, because the way it took is gone, goes no further."""
 
     def forward(self: Transit, run: Run, head: Head, *others: Any) -> None:
         if head.source_queue_manager != self._desk.identity:
@@ -507,7 +507,7 @@ def drop_what_comes_back(sound: Any) -> Any:
 
 @plant(Expiration, "loaded", "what_is_over_leaves_in_time")
 def one_page_of_what_is_over(sound: Any) -> Any:
-    """The store is asked once for messages whose time is over, though more of them than a page has may lie there."""
+    """The store is asked once for messages whose time is over, although there may be more than fit a page."""
 
     def loaded(self: Expiration, rows: Any, now: Any) -> None:
         sound(self, rows, now)
@@ -535,13 +535,13 @@ def take_flags_for_a_count(sound: Any) -> Any:
     "delivery_counts_are_true",
 )
 def remember_by_age_alone(sound: Any) -> Any:
-    """What a window still allows to come again is forgotten when it is old, or when the history is full."""
+    """Messages that a window still allows to come again are forgotten if they are old, or if the history is full."""
     return property(lambda self: len(self.arrivals))
 
 
 @plant(MessageIdHistory, "brought_by", "delivered_once_and_in_order", "replies_tell_the_truth")
 def remember_less_than_a_window(sound: Any) -> Any:
-    """However large the window of a neighbour is, what is old goes but for two messages."""
+    """However large a neighbour's window is, all but two old messages are forgotten."""
     return lambda self, manager, window_size: sound(self, manager, 1)
 
 
@@ -559,13 +559,13 @@ def drop_what_comes_after_the_first_has_left(sound: Any) -> Any:
 
 @plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")
 def compare_counts_that_wrap(sound: Any) -> Any:
-    """One count of a session is taken to be ahead of another if it is higher."""
+    """A session's count counts as ahead of another if it is higher, although counts wrap."""
     return lambda number, reference: max(0, number - reference)
 
 
 @plant(Session, "acknowledge", "refusals_are_explained")
 def acknowledge_what_never_came(sound: Any) -> Any:
-    """Each session acknowledgment says that one message more has come than has: by the rules its sender hangs up."""
+    """Each session acknowledgment covers one message too many: by the rules its sender hangs up."""
 
     def acknowledge(self: Session, now: Moment | None = None) -> None:
         self.data.message_received_count = self.data.message_received_count + 1 & 0xFFFF

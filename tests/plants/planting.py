@@ -1,4 +1,4 @@
-"""What a planted fault is, and how it is planted."""
+"""The form of a planted fault, and how it is planted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Wrap = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """A fault: the attribute that it replaces, what it makes of it, and who should notice.
+    """A fault: the attribute that it replaces, the replacement, and the invariants that should notice it.
 
-    owners: all have the attribute, which is the same.
+    owners: all have the same attribute.
     found_by: the invariants that may be the first to break.
     """
 
@@ -27,15 +27,15 @@ class Plant:
 
 
 PLANTS: Final[dict[str, Plant]] = {}
-"""By name, as it is typed."""
+"""The faults by name, as it is typed."""
 
 
 def plant(
     owner: object, attribute: str, *found_by: str, also: tuple[object, ...] = ()
 ) -> Callable[[Wrap], Wrap]:
-    """Register a function that makes the faulty attribute out of the sound one.
+    """Register a function that makes the faulty attribute from the sound one.
 
-    also: other owners, into which it is imported by the same name.
+    also: other owners, into which it is imported under the same name.
     """
 
     def register(wrap: Wrap) -> Wrap:

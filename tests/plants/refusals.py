@@ -1,4 +1,4 @@
-"""Faults in how a message is found that a neighbour refuses."""
+"""Faults in finding the message that a neighbour refuses."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ def never_look_for_what_is_refused(sound: Any) -> Any:
 
 @plant(Trial, "ended", "endings_have_reasons")
 def blame_a_neighbour_for_what_was_refused_here(sound: Any) -> Any:
-    """What was out when a message of the neighbour's closed the session counts as refused by it."""
+    """Messages under way when a message from the neighbour closed the session count as refused by the neighbour."""
     return lambda self, hop, lost, by_us: sound(self, hop, lost)
 
 
 @plant(Demand, "covers", "endings_have_reasons")
 def take_what_is_dropped_for_a_proof(sound: Any) -> Any:
-    """Messages of a sequence that a full neighbour takes early, and drops, say that it has room for others."""
+    """Messages of a sequence that a full neighbour accepts early, and drops, prove that it has room for others."""
     return lambda self, other: sound(self if other.sequence else self._replace(sequence=None), other)
 
 
 @plant(Trial, "_may_have_had", "endings_have_reasons")
 def take_what_came_before_for_a_proof(sound: Any) -> Any:
-    """A full neighbour that takes what it has had already has room for others."""
+    """A full neighbour that accepts a message which it already had is taken to have room for others."""
     return lambda self, entry, suspect: False
 
 
 @plant(Refusals, "_is_waited_for", "suspects_wait_for_others")
 def let_no_other_pass_a_suspect(sound: Any) -> Any:
-    """What was refused alone goes again with each session, though others wait for their resend."""
+    """A message that was refused alone is sent again on each session, although others wait for their resend."""
     return lambda self, neighbour, trial, suspect: False
 
 
 @plant(Neighbour, "count", "nothing_is_retained", "what_was_lost_is_sent_again")
 def wait_for_what_waits(sound: Any) -> Any:
-    """What was refused alone waits also for messages of the sequence that waits for its own."""
+    """A message that was refused alone also waits for messages of its sequence that wait for their turn."""
     return property(lambda self: sum(queue.count for queue in self._all() if not queue.on_hold))

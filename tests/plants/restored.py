@@ -1,4 +1,4 @@
-"""Faults of what a node does with a store of an earlier moment, and of what it makes of a peer that has one."""
+"""Faults in the use of a store from an earlier moment, and in the treatment of a peer that has one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOUBLED = ("delivered_once_and_in_order", "received_once")
 
 @plant(OutgoingSequence, "restore", *LOST, *DOUBLED, "order_acks_leave_no_gap", "gaps_are_bridged")
 def go_on_with_the_sequence_that_was_found(sound: Any) -> Any:
-    """What comes after a restart joins the sequence that the store has."""
+    """Messages after a restart join the sequence that the store has."""
 
     def restore(self: OutgoingSequence, *arguments: Any) -> None:
         sound(self, *arguments)
@@ -42,13 +42,13 @@ def send_before_the_sequence_before_is_done(sound: Any) -> Any:
 
 @plant(GivenNumbers, "_begin", *LOST, "handed_out_as_it_was_sent", "endings_have_reasons")
 def reuse_the_identifiers_of_another_life(sound: Any) -> Any:
-    """A life begins with the MessageIDs where the store has left off."""
+    """A life begins with the MessageIDs where the store ended."""
     return lambda self, life: sound(self, life._replace(first_message_id=self._next_message_id))
 
 
 @plant(Identity, "_cause", *LOST, "handed_out_as_it_was_sent", "no_error_of_our_own")
 def take_a_store_that_was_put_back_for_the_last(sound: Any) -> Any:
-    """That the file of its life knows of a later moment is not looked at."""
+    """The file of its life knows a later moment, but nobody looks at it."""
 
     def cause(self: Identity, *known: Any) -> Cause:
         found: Cause = sound(self, *known)
@@ -65,11 +65,11 @@ def ignore_a_destination_that_is_ahead(sound: Any) -> Any:
 
 @plant(Resends, "see_it_behind", *LOST, "what_was_lost_is_sent_again")
 def ignore_a_destination_that_is_behind(sound: Any) -> Any:
-    """An OrderAck for less than the last is always taken for a late one."""
+    """An OrderAck for less than the last one is always taken for a late one."""
     return lambda *arguments: None
 
 
 @plant(IncomingSequence, "place", *LOST, "what_was_lost_is_sent_again")
 def say_nothing_of_a_sequence_of_which_nothing_is_here(sound: Any) -> Any:
-    """An OrderAck is always about what was accepted, and there is none before anything was."""
+    """An OrderAck is always about accepted messages, and there is none before anything was accepted."""
     return property(lambda self: (self.identifier, self.number) if self.number else None)

@@ -1,7 +1,6 @@
-"""Faults in how messages are encrypted and signed, opened and verified.
+"""Faults in how messages are encrypted and signed, decrypted and verified.
 
-What a guard does is changed in each that a node is given, as the module of the guard needs libraries that may be
-missing.
+The fault is put into each guard that a node is given, because the guard's module needs libraries that may be missing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def _each_guard(sound: Any, change: Callable[[Any], None]) -> Any:
 
 @plant(World, "guard_of", "secrets_stay_secret", "encrypted_with_the_latest_key")
 def send_in_clear_what_cannot_be_encrypted(sound: Any) -> Any:
-    """There is no key any more, and the message leaves all the same."""
+    """The key is gone, and the message leaves nevertheless."""
 
     def change(guard: Any) -> None:
         seal = guard.sealed
@@ -48,7 +47,7 @@ def send_in_clear_what_cannot_be_encrypted(sound: Any) -> Any:
 
 @plant(World, "guard_of", "encrypted_with_the_latest_key")
 def keep_session_keys_when_keys_change(sound: Any) -> Any:
-    """The receiver has another key, and what is remembered was made for the one before."""
+    """The receiver has another key, but the remembered session keys were made for the previous one."""
 
     def change(guard: Any) -> None:
         guard.renew = lambda keys: setattr(guard, "_keys", keys)
@@ -58,7 +57,7 @@ def keep_session_keys_when_keys_change(sound: Any) -> Any:
 
 @plant(World, "guard_of", "given_up_for_a_reason", "no_error_of_our_own")
 def lose_the_keys_of_others_with_ones_own(sound: Any) -> Any:
-    """A node is told of a key, and knows nobody's after that."""
+    """A node is told about a key, and has lost all others' keys after that."""
 
     def change(guard: Any) -> None:
         renew = guard.renew
@@ -69,7 +68,7 @@ def lose_the_keys_of_others_with_ones_own(sound: Any) -> Any:
 
 @plant(World, "guard_of", "proofs_are_true")
 def say_of_every_message_that_it_was_verified(sound: Any) -> Any:
-    """AU is set, and nobody has looked at a signature."""
+    """AU is set, although nobody has looked at a signature."""
 
     def change(guard: Any) -> None:
         opened = guard.opened
@@ -80,7 +79,7 @@ def say_of_every_message_that_it_was_verified(sound: Any) -> Any:
 
 @plant(InSequence, "_release", "handed_out_as_it_was_sent", "proofs_are_true")
 def forget_to_open_what_was_held(sound: Any) -> Any:
-    """What closes a gap is opened, and what was held behind it is not."""
+    """A message that closes a gap is decrypted, but those held behind it are not."""
 
     class Blind:
         def opened(self, message: Any, weak: Any, now: Any) -> Any:
@@ -96,5 +95,5 @@ def forget_to_open_what_was_held(sound: Any) -> Any:
 
 @plant(outcomes, "repeats_body", "secrets_stay_secret")
 def repeat_secrets_in_refusals(sound: Any) -> Any:
-    """An administration acknowledgment has the body of a message that was opened before it ended."""
+    """An administration acknowledgment has the body of a message that was decrypted before it ended."""
     return lambda ending, message: not (message.security and message.security.body_encrypted)

@@ -1,4 +1,4 @@
-"""Faults of what stands between a core and its disk: the one loop, and the store."""
+"""Faults of the layers between a core and its disk: the one loop, and the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOUD = "no_error_of_our_own"
 
 
 class Instead:
-    """Something whose attributes are another's, but for those that are given."""
+    """An object whose attributes are another object's, except for given ones."""
 
     def __init__(self, other: Any, **given: Any) -> None:
         self.other = other
@@ -37,7 +37,7 @@ class Instead:
 
 
 def nothing(*arguments: Any) -> None:
-    """Nothing is done."""
+    """Do nothing."""
 
 
 # The order of the loop
@@ -51,7 +51,7 @@ def nothing(*arguments: Any) -> None:
     "higher_priorities_leave_first",
 )
 def send_before_commit(sound: Any) -> Any:
-    """Neighbours hear of what is not on disk yet."""
+    """Neighbours hear about data that is not on disk yet."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         for send in batch.sends:
@@ -63,7 +63,7 @@ def send_before_commit(sound: Any) -> Any:
 
 @plant(lifetime, "carry_out", "accepted_is_on_disk", "handed_out_is_on_disk")
 def deliver_before_commit(sound: Any) -> Any:
-    """Applications hear of what is not on disk yet."""
+    """Applications hear about data that is not on disk yet."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         hands.deliver(batch.deliveries)
@@ -74,7 +74,7 @@ def deliver_before_commit(sound: Any) -> Any:
 
 @plant(lifetime, "carry_out", "nothing_is_retained", "endings_have_reasons", LOUD)
 def commit_after_reads(sound: Any) -> Any:
-    """A queue asks for what its batch puts on disk, and does not get it."""
+    """A queue asks for a message that its batch puts on disk, and does not get it."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         for page in batch.reads:
@@ -86,7 +86,7 @@ def commit_after_reads(sound: Any) -> Any:
 
 @plant(lifetime, "carry_out", "acknowledged_is_on_disk", "accepted_is_on_disk", "handed_out_is_on_disk")
 def commit_last(sound: Any) -> Any:
-    """The disk is the last to hear."""
+    """The commit comes last."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         sound(core, replace(batch, writes=None), now, hands)
@@ -98,7 +98,7 @@ def commit_last(sound: Any) -> Any:
 
 @plant(lifetime, "carry_out", "closed_after_what_was_sent")
 def close_before_send(sound: Any) -> Any:
-    """What is said last is not heard."""
+    """The last packets of a session are not sent."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         for close in batch.closes:
@@ -118,7 +118,7 @@ def close_before_send(sound: Any) -> Any:
     "unused_sessions_are_closed",
 )
 def go_on_after_a_commit_that_failed(sound: Any) -> Any:
-    """The disk was full, and the rest of the batch is carried out."""
+    """The disk was full, but the rest of the batch is carried out."""
 
     def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
         try:
@@ -146,7 +146,7 @@ def carry_out_twice(sound: Any) -> Any:
 
 @plant(LogSegment, "append", ON_DISK, LOUD)
 def leave_out_the_flush(sound: Any) -> Any:
-    """A record is written, and the system may keep it from the disk."""
+    """A record is written, but the system may keep it from the disk."""
 
     def append(self: LogSegment, record: Any) -> None:
         file = self._file
@@ -161,7 +161,7 @@ def leave_out_the_flush(sound: Any) -> Any:
 
 @plant(LogSegment, "create", ON_DISK, LOUD)
 def leave_out_the_flush_of_a_name(sound: Any) -> Any:
-    """A segment is flushed, and its folder does not know it."""
+    """A segment is flushed, but its folder is not."""
     return classmethod(
         lambda cls, files, *others: sound.__func__(cls, Instead(files, flush_folder=nothing), *others)
     )
@@ -169,7 +169,7 @@ def leave_out_the_flush_of_a_name(sound: Any) -> Any:
 
 @plant(LogSegment, "create", LOUD)
 def leave_out_the_flush_of_a_header(sound: Any) -> Any:
-    """The tables know of a segment that may have no header yet."""
+    """The tables know about a segment that may have no header yet."""
 
     def create(cls: type[LogSegment], files: Any, *others: Any) -> Any:
         unflushed = Instead(files, create=lambda path: Instead(files.create(path), flush=nothing))
@@ -182,13 +182,13 @@ def leave_out_the_flush_of_a_header(sound: Any) -> Any:
 
 @plant(StoreWitness, "flush", LOUD)
 def leave_out_the_flush_of_the_witness(sound: Any) -> Any:
-    """After a power loss the witness is behind the tables, as if it were of an earlier moment."""
+    """After a power loss the witness is behind the tables, as if it were from an earlier moment."""
     return nothing
 
 
 @plant(Store, "commit", LOUD)
 def have_the_witness_ahead_of_the_log(sound: Any) -> Any:
-    """It is said of a record that it is on disk before it is."""
+    """A record is said to be on disk before it is."""
 
     def commit(self: Store, writes: Any) -> None:
         self._witness.write(self._log.next_record, self._tables.log_salts)
@@ -199,7 +199,7 @@ def have_the_witness_ahead_of_the_log(sound: Any) -> Any:
 
 @plant(Store, "commit", ON_DISK)
 def have_the_file_of_the_life_ahead_of_the_log(sound: Any) -> Any:
-    """It knows of a record that a crash then takes: the store looks as if it had been put back."""
+    """It knows about a record that is lost in a crash: the store looks as if it had been restored."""
 
     def commit(self: Store, writes: Any) -> None:
         self._identity.committed(self._log.next_record, writes.counters)
@@ -210,13 +210,13 @@ def have_the_file_of_the_life_ahead_of_the_log(sound: Any) -> Any:
 
 @plant(StoreTables, "transaction", ON_DISK, LOUD)
 def cut_the_log_before_the_tables_are_flushed(sound: Any) -> Any:
-    """What a segment had is in the tables, which the system may keep from the disk."""
+    """A segment's data is in the tables, but the system may keep it from the disk."""
     return lambda self, *, flushed: sound(self, flushed=False)
 
 
 @plant(store, "recover", ON_DISK, LOUD)
 def remove_a_segment_when_it_is_read(sound: Any) -> Any:
-    """After a crash the log goes before the tables have it."""
+    """After a crash the log is deleted before the tables have it."""
 
     def recover(files: Any, *others: Any) -> Any:
         def read(path: Any) -> Any:
@@ -231,7 +231,7 @@ def remove_a_segment_when_it_is_read(sound: Any) -> Any:
 
 @plant(StoreTables, "put_mark", LOUD)
 def forget_where_the_log_begins(sound: Any) -> Any:
-    """A segment goes, and the tables still ask for it."""
+    """A segment is deleted, but the tables still ask for it."""
     return lambda self, mark: sound(self, mark) if mark.is_begun else None
 
 
@@ -240,7 +240,7 @@ def forget_where_the_log_begins(sound: Any) -> Any:
 
 @plant(Store, "commit", ON_DISK)
 def split_a_batch_in_two(sound: Any) -> Any:
-    """What comes is one transaction, and what goes is the next."""
+    """Arriving messages are one transaction, and leaving ones are the next."""
 
     def commit(self: Store, writes: Any) -> None:
         if writes.messages and writes.removals:
@@ -253,13 +253,13 @@ def split_a_batch_in_two(sound: Any) -> Any:
 
 @plant(segments, "encoded", ON_DISK, LOUD)
 def leave_a_removal_out_of_the_log(sound: Any) -> Any:
-    """A message that went is there again after a crash."""
+    """A removed message is there again after a crash."""
     return lambda writes: sound(replace(writes, removals=writes.removals[1:]))
 
 
 @plant(LogSegment, "append", ON_DISK, LOUD)
 def take_a_write_that_failed_for_done(sound: Any) -> Any:
-    """Of a full disk the store says nothing."""
+    """The store does not report a full disk."""
 
     def append(self: LogSegment, record: Any) -> None:
         try:
@@ -272,7 +272,7 @@ def take_a_write_that_failed_for_done(sound: Any) -> Any:
 
 @plant(FoundSegment, "_found", LOUD)
 def take_a_torn_record_for_whole(sound: Any) -> Any:
-    """Nobody looks at the checksum of the last record."""
+    """Nobody checks the checksum of the last record."""
 
     def found(self: FoundSegment, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
         start = at + HEAD.size
@@ -287,19 +287,19 @@ def take_a_torn_record_for_whole(sound: Any) -> Any:
 
 @plant(FoundSegment, "_may_be_torn", LOUD, "disks_have_what_was_committed")
 def take_a_torn_record_for_damage(sound: Any) -> Any:
-    """A node that was killed within a write does not start again."""
+    """A node that was killed during a write does not start again."""
     return lambda self, at: False
 
 
 @plant(FoundSegment, "_may_be_torn", LOUD)
 def take_only_an_end_for_torn(sound: Any) -> Any:
-    """Of a record that was being written the first sectors are thought to be there, as if a disk wrote in order."""
+    """The first sectors of an unfinished record are believed to be there, as if a disk wrote in order."""
     return lambda self, at: sound(self, at) and any(self._data[at : at + HEAD.size])
 
 
 @plant(FoundSegment, "records", ON_DISK, LOUD)
 def lose_the_last_record(sound: Any) -> Any:
-    """After a crash the newest transaction is taken for torn."""
+    """After a crash the newest transaction is taken for a torn one."""
 
     def records(self: FoundSegment, *, is_last: bool, acknowledged: int) -> Iterator[Any]:
         found = list(sound(self, is_last=is_last, acknowledged=acknowledged))
@@ -321,7 +321,7 @@ def carry_out_a_record_twice(sound: Any) -> Any:
 
 @plant(StoreTables, "mark", ON_DISK, LOUD)
 def replay_an_old_segment(sound: Any) -> Any:
-    """What is left of a log that went to the tables goes there again."""
+    """The rest of a log that went to the tables goes there again."""
 
     def mark(self: StoreTables) -> Any:
         sound_mark = sound(self)
@@ -340,7 +340,7 @@ def replay_an_old_segment(sound: Any) -> Any:
 
 @plant(LogSegment, "append", ON_DISK, LOUD)
 def cut_the_log_before_all_of_it_is_in_the_tables(sound: Any) -> Any:
-    """Of each record the last message stays behind when its segment goes to the tables."""
+    """The last message of each record stays behind when its segment goes to the tables."""
 
     def append(self: LogSegment, record: Any) -> None:
         sound(self, record)
@@ -351,13 +351,13 @@ def cut_the_log_before_all_of_it_is_in_the_tables(sound: Any) -> Any:
 
 @plant(MessageTable, "remove", ON_DISK, LOUD)
 def lose_a_removal(sound: Any) -> Any:
-    """What was received stays in the tables."""
+    """A received message stays in the tables."""
     return lambda self, sizes: sound(self, dict(list(sizes.items())[1:]))
 
 
 @plant(MessageTable, "make_lasting", ON_DISK)
 def lose_what_no_longer_expires(sound: Any) -> Any:
-    """A message that was kept for good has its time over after all."""
+    """A message that was kept for good expires after all."""
     return nothing
 
 
@@ -372,7 +372,7 @@ def keep_what_went_to_the_tables(sound: Any) -> Any:
 
 @plant(contents, "fitting", ON_DISK)
 def pages_that_pass_over_what_does_not_fit(sound: Any) -> Any:
-    """A page has the smaller messages that lie behind one that is too large for it."""
+    """A page has the smaller messages that follow one that is too large for it."""
 
     def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
         found, *others = [*rows, None]
@@ -388,7 +388,7 @@ def pages_that_pass_over_what_does_not_fit(sound: Any) -> Any:
 
 @plant(MessageTable, "waiting", ON_DISK)
 def read_what_is_gone(sound: Any) -> Any:
-    """What the log has removed is read from the tables."""
+    """Messages that the log has removed are read from the tables."""
     return lambda self, first, last, gone: sound(self, first, last, ())
 
 
@@ -400,19 +400,19 @@ def read_the_log_before_the_tables(sound: Any) -> Any:
 
 @plant(Contents, "add", ON_DISK)
 def forget_to_count_what_is_gone(sound: Any) -> Any:
-    """A store says that it only grows."""
+    """A store reports that it only grows."""
     return lambda self, writes, gone: max(0, sound(self, writes, gone))
 
 
 @plant(QueueManager, "has_room", "full_disks_take_nothing_new", "reserves_last")
 def take_messages_on_a_full_disk(sound: Any) -> Any:
-    """Nobody tells the core that the reserve is in use, and new messages use it up."""
+    """The core is not told that the reserve is in use, and new messages use it up."""
     return lambda self, room_bytes: None
 
 
 @plant(Reserve, "_become", "reserves_last", LOUD)
 def have_no_reserve_when_it_is_needed(sound: Any) -> Any:
-    """What was set aside is not used."""
+    """The reserve is not used."""
 
     def become(self: Reserve, *place: Any) -> Any:
         raise DiskFullError(f"{self.path}: the disk is full")
@@ -422,11 +422,11 @@ def have_no_reserve_when_it_is_needed(sound: Any) -> Any:
 
 @plant(recovery, "finds_no_room", "full_disks_end_no_node")
 def start_where_there_is_room_alone(sound: Any) -> Any:
-    """A log that the tables have no room for stops the start."""
+    """A log that the tables have no room for prevents the start."""
     return lambda error: False
 
 
 @plant(recovery, "_see_that_it_is_on_disk", LOUD, ON_DISK)
 def start_on_what_only_the_system_has(sound: Any) -> Any:
-    """A record that a killed process did not flush is taken for one that the disk has."""
+    """A record that a killed process did not flush is taken for one that is on disk."""
     return nothing
