@@ -1,4 +1,4 @@
-"""Faults of admission, one for each check of who somebody is, or of what a stranger may do: it is left out."""
+"""Faults of admission: each leaves out one check of a node's identity, or of a stranger's rights."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from tests.plants.planting import plant
 
 @plant(Routes, "proves", "strangers_get_no_mail", "handed_out_as_it_was_sent")
 def believe_every_guid(sound: Any) -> Any:
-    """Whoever presents the GUID of a queue manager that is known is taken for it."""
+    """A node that presents the GUID of a known queue manager is taken for it."""
     return lambda self, manager, host, certified: manager in self.peers
 
 
 @plant(Routes, "brings", "handed_out_as_it_was_sent", "delivered_once_and_in_order")
 def let_a_neighbour_bring_anything(sound: Any) -> Any:
-    """A neighbour may bring messages in the name of one to which it is no router."""
+    """A neighbour may bring messages in the name of a queue manager for which it is not a router."""
     return lambda self, neighbour, source, *, target, own: True
 
 
 @plant(Door, "_limit_peer", "refusals_are_explained")
 def count_claims_as_sessions_of_the_neighbour(sound: Any) -> Any:
-    """Those who only present the GUID of a neighbour take the sessions that it may have."""
+    """Callers that only present a neighbour's GUID use up the sessions that it may have."""
 
     def limit(self: Door, data: SessionData, manager: Guid) -> str | None:
         others = [
@@ -68,13 +68,13 @@ def _as_if_proven(session: Session, act: Any, *arguments: Any) -> Any:
 
 @plant(Neighbours, "_settle", "strangers_get_no_mail")
 def adopt_the_session_of_a_stranger(sound: Any) -> Any:
-    """A session that somebody opens with the GUID of a next hop serves what waits for it."""
+    """A session that somebody opens with the GUID of a next hop is used for messages that wait for it."""
     return lambda self, session, now: _as_if_proven(session, sound, self, session, now)
 
 
 @plant(Neighbours, "_call", "strangers_get_no_mail")
 def use_the_session_of_a_stranger(sound: Any) -> Any:
-    """Instead of a call a session is used that is open with the GUID of the next hop, whoever has it."""
+    """Instead of calling, a node uses any open session with the GUID of the next hop, whoever has it."""
 
     def call(self: Neighbours, neighbour: Any, index: int, now: Moment) -> None:
         strange = [
@@ -112,7 +112,7 @@ def believe_the_final_ack_of_a_stranger(sound: Any) -> Any:
 
 @plant(Confirmations, "_final_ack", "endings_have_reasons", "all_is_accounted_for", "nothing_is_retained")
 def believe_a_stranger_that_a_message_went_too_far(sound: Any) -> Any:
-    """Of a message that went too far anybody may tell, not only those whom we know."""
+    """Anybody may report that a message went too far, not only known nodes."""
 
     def final_ack(
         self: Confirmations, body: Any, message: Any, packet: bytes, remote: Remote, now: Moment
@@ -125,19 +125,19 @@ def believe_a_stranger_that_a_message_went_too_far(sound: Any) -> Any:
 
 @plant(OwnSequences, "speaks_for", "all_is_accounted_for", "gaps_are_bridged", "nothing_is_retained")
 def let_any_neighbour_confirm(sound: Any) -> Any:
-    """An acknowledgment counts whoever it is from, if a neighbour brings it."""
+    """An acknowledgment from any source counts, if a neighbour brings it."""
     return lambda self, sequence, source, remote: remote.is_proven
 
 
 @plant(Outbound, "may_answer", "nothing_is_retained")
 def answer_strangers_wherever_they_say(sound: Any) -> Any:
-    """A stranger is answered at whatever host he names."""
+    """A stranger is answered at whatever host it names."""
     return lambda self, host: host is not None
 
 
 @plant(Histories, "of", "all_is_accounted_for", "nothing_is_retained")
 def remember_what_strangers_send_as_their_names_say(sound: Any) -> Any:
-    """The MessageIDs of a stranger go into the history of the queue managers that are known."""
+    """The MessageIDs of a stranger go into the history of known queue managers."""
     return lambda self, remote: self.known
 
 
@@ -152,13 +152,13 @@ def remember_what_strangers_send_as_their_names_say(sound: Any) -> Any:
     "order_acks_leave_no_gap",
 )
 def let_a_claim_begin_sequences(sound: Any) -> Any:
-    """One who presents the GUID of a queue manager that is known may send what has consequences for it."""
+    """A node that presents the GUID of a known queue manager may send messages that have consequences for it."""
     return lambda *arguments, **others: sound(*arguments, **{**others, "claims": False})
 
 
 @plant(arrivals, "standing", "handed_out_as_it_was_sent")
 def let_strangers_speak_in_any_name(sound: Any) -> Any:
-    """The source of a stranger's message is not compared with the GUID that he presents."""
+    """The source of a stranger's message is not compared with the GUID that the stranger presents."""
     return lambda head, manager, *arguments, **others: sound(
         head, head.source_queue_manager, *arguments, **others
     )
@@ -166,13 +166,13 @@ def let_strangers_speak_in_any_name(sound: Any) -> Any:
 
 @plant(arrivals, "standing", "handed_out_as_it_was_sent")
 def open_every_queue_to_strangers(sound: Any) -> Any:
-    """A queue takes what strangers send, though nobody has said so."""
+    """A queue accepts strangers' messages, although nobody has permitted that."""
     return lambda *arguments, **others: sound(*arguments, **{**others, "is_invited": True})
 
 
 @plant(admission, "RULES", "forwarded_as_it_came", "refusals_are_explained")
 def forward_what_strangers_send(sound: Any) -> Any:
-    """A stranger's message for another queue manager is passed on like that of a neighbour."""
+    """A stranger's message for another queue manager is passed on like a neighbour's."""
     passed_on = {
         case: sound[NEIGHBOUR, *case[1:]] for case in sound if ELSEWHERE in case and case[0] is not NO_ROUTER
     }
@@ -181,7 +181,7 @@ def forward_what_strangers_send(sound: Any) -> Any:
 
 @plant(InSequence, "arrived", "nothing_is_retained")
 def hold_what_strangers_send_early(sound: Any) -> Any:
-    """What a stranger sends behind a gap is held until the gap is closed, which it never is."""
+    """A message that a stranger sends behind a gap is held until the gap is closed, which never happens."""
     return lambda self, queue, run, remote, now: sound(self, queue, run, remote._replace(is_proven=True), now)
 
 
@@ -190,19 +190,19 @@ def hold_what_strangers_send_early(sound: Any) -> Any:
 
 @plant(Met, "seen", "what_was_lost_is_sent_again", "nothing_is_retained")
 def believe_nobody_who_was_not_declared(sound: Any) -> Any:
-    """A GUID that nobody has declared is not where it was met, wherever it comes from."""
+    """A GUID that nobody has declared is not believed, even if it comes from where it was met before."""
     return lambda *arguments, **called: False
 
 
 @plant(Met, "expect_answers", "replies_are_complete", "nothing_is_retained")
 def never_call_again_for_answers(sound: Any) -> Any:
-    """It is not kept who was asked for an answer, so nobody is called for that after a restart."""
+    """The nodes that were asked for an answer are not stored, so after a restart nobody calls them for it."""
     return lambda *arguments: None
 
 
 @plant(Met, "hop_to", "what_was_lost_is_sent_again", "nothing_is_retained")
 def have_no_way_to_those_who_were_met(sound: Any) -> Any:
-    """What is for the GUID of one that nobody has declared never leaves."""
+    """Messages for the GUID of an undeclared node never leave."""
     return lambda self, manager: ()
 
 
@@ -218,13 +218,13 @@ def have_no_way_to_those_who_were_met(sound: Any) -> Any:
     also=(arrivals,),
 )
 def forget_who_gave_up_a_place(sound: Any) -> Any:
-    """What was accepted of a sequence counts no more once another has its place in memory."""
+    """The accepted messages of a sequence do not count any more once another one has its place in memory."""
     return lambda rows, queue, name, header: None
 
 
 @plant(Refusing, "_may_tell", "all_is_accounted_for", "nothing_is_retained")
 def tell_strangers_nothing(sound: Any) -> Any:
-    """A stranger's transactional message that ends is not answered, and its sender repeats it for ever."""
+    """The end of a stranger's transactional message is not reported, so its sender repeats it for ever."""
     return lambda self, remote, now: False
 
 
@@ -236,5 +236,5 @@ def give_up_no_place(sound: Any) -> Any:
 
 @plant(Door, "_make_room", "memory_is_bounded")
 def keep_whatever_strangers_begin(sound: Any) -> Any:
-    """Unfinished packets of strangers have no bound."""
+    """Unfinished packets of strangers have no limit."""
     return lambda self: iter(())

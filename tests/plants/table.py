@@ -1,10 +1,10 @@
 """A table of all planted faults: the first seed that finds each, and the invariant that breaks.
 
-    make plants
-    python -m tests.plants [NAME ...]
+make plants
+python -m tests.plants [NAME ...]
 
-It takes some minutes, and a quarter of an hour for the rarest fault. The status is 1 if one is not found by the first
-five thousand seeds, or if an invariant breaks first that the fault does not name.
+It takes some minutes, and a quarter of an hour for the rarest fault. The status is 1 if the first five thousand seeds
+do not find a fault, or if an invariant breaks first that the fault does not name.
 """
 
 from __future__ import annotations
@@ -80,11 +80,14 @@ BY_HAND: Final = {
         WORLDS / "in-no-sequence-where-early-ones-of-one-pass.json"
     ),
 }
-"""Worlds for faults that drawn ones find once in 100,000."""
+"""Worlds for faults that random ones find once in 100,000."""
 
 
 def first_found(name: str, seeds: Iterable[int] = range(SEEDS)) -> tuple[int, Breach] | None:
-    """The first of these seeds whose world a fault breaks, and how, that of BY_HAND before them; None if none is."""
+    """Return the first seed whose world a fault breaks, and how; the world in BY_HAND is tried first.
+
+    None if none is found.
+    """
     by_hand = [BY_HAND[name]] if name in BY_HAND else []
     with planted(name), seldom_collected():
         for scenario in chain(by_hand, map(draw, seeds)):
@@ -95,7 +98,7 @@ def first_found(name: str, seeds: Iterable[int] = range(SEEDS)) -> tuple[int, Br
 
 
 def main(names: list[str]) -> int:
-    """Print the table; the status."""
+    """Print the table; return the status."""
     if unknown := [name for name in names if name not in PLANTS]:
         raise UsageError(f"no fault is called {unknown[0]!r}; there are: {', '.join(PLANTS)}")
     names = names or list(PLANTS)

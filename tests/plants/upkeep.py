@@ -1,6 +1,6 @@
-"""Faults of what the core does by and by, with nobody to ask for it: timers, resends, ways that are there again.
+"""Faults of the core's regular work, for which nobody asks: timers, resends, and ways that are available again.
 
-And of what it tells those who ask.
+It also has faults of its answers to questions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.plants.planting import plant
 
 @plant(Transit, "forward", "what_is_over_leaves_in_time")
 def forget_when_what_is_passed_on_is_over(sound: Any) -> Any:
-    """An intermediate does not watch the time of what it has to pass on."""
+    """An intermediate does not watch the lifetime of messages that it passes on."""
 
     def forward(self: Transit, *others: Any) -> None:
         expiration = self._expiration
@@ -50,7 +50,7 @@ def forget_when_what_is_passed_on_is_over(sound: Any) -> Any:
 
 @plant(Cursors, "begin_resend", "what_was_lost_is_sent_again")
 def resend_only_once(sound: Any) -> Any:
-    """A resend that is lost as well is not repeated while the session lasts."""
+    """A resend that is also lost is not repeated while the session lasts."""
 
     def begin_resend(self: Cursors, sent_through: int) -> None:
         after = self.resend_after
@@ -62,7 +62,7 @@ def resend_only_once(sound: Any) -> Any:
 
 @plant(Neighbours, "_call_better", "the_first_way_is_taken_again")
 def keep_to_a_later_way(sound: Any) -> Any:
-    """When the preferred next hop could not be reached at the first try, it is not tried again."""
+    """If the preferred next hop could not be reached at the first try, it is not tried again."""
 
     def call_better(self: Neighbours, neighbour: Any, index: int, now: Any) -> None:
         if index < neighbour.index:
@@ -73,7 +73,7 @@ def keep_to_a_later_way(sound: Any) -> Any:
 
 @plant(identifiers, "_came_before", "passed_on_once")
 def pass_on_duplicates(sound: Any) -> Any:
-    """A message for others that came before as it comes now is passed on once more."""
+    """A repeated message for another node is passed on once more."""
 
     def came_before(sender: SenderHistory, ordinal: int, hop_count: int | None) -> bool:
         known = bool(sound(sender, ordinal, hop_count))
@@ -87,13 +87,13 @@ def pass_on_duplicates(sound: Any) -> Any:
 
 @plant(status, "_local", "status_tells_the_truth")
 def count_one_more_that_is_held(sound: Any) -> Any:
-    """A queue for which nothing is held is said to have a message behind a gap."""
+    """A queue without held messages is reported to have one behind a gap."""
     return lambda queue, held: sound(queue, held or 1)
 
 
 @plant(whereabouts, "_waits", "whereabouts_tell_the_truth")
 def know_only_of_what_is_in_memory(sound: Any) -> Any:
-    """A message that only the store has is said to be nowhere."""
+    """A message that only the store has is reported to be nowhere."""
     return lambda lane, position: any(message.position == position for message in lane.window)
 
 
@@ -102,7 +102,7 @@ def know_only_of_what_is_in_memory(sound: Any) -> Any:
 
 @plant(InSequence, "_sequence", "memory_is_bounded")
 def know_one_sender_too_many(sound: Any) -> Any:
-    """One sender more is known than may be."""
+    """The core remembers one sender more than it may."""
 
     def sequence(self: InSequence, *others: Any) -> Any:
         settings = self._desk.settings
@@ -117,7 +117,7 @@ def know_one_sender_too_many(sound: Any) -> Any:
 
 @plant(Session, "send", "sessions_in_use_stay")
 def clean_up_what_only_sends(sound: Any) -> Any:
-    """A session over which messages go one way alone is taken for unused."""
+    """A session with messages in only one direction is taken for unused."""
 
     def send(self: Session, *others: Any) -> None:
         active = self.data.session_active
@@ -129,7 +129,7 @@ def clean_up_what_only_sends(sound: Any) -> Any:
 
 @plant(Session, "expired", "unused_sessions_are_closed")
 def take_every_session_for_used(sound: Any) -> Any:
-    """A session over which nothing goes any more stays open."""
+    """A session without any more traffic stays open."""
 
     def expired(self: Session, timer: Timer, now: Moment) -> None:
         self.data.session_active |= timer is Timer.SESSION_CLEANUP
@@ -140,7 +140,7 @@ def take_every_session_for_used(sound: Any) -> Any:
 
 @plant(LocalQueues, "delete", "refused_for_a_reason", "endings_have_reasons")
 def delete_the_names_of_all_queues_with_one(sound: Any) -> Any:
-    """When a queue is deleted, what comes for the others finds none."""
+    """When a queue is deleted, messages for the others do not find them."""
 
     def delete(self: LocalQueues, queue: LocalQueue) -> int:
         count: int = sound(self, queue)
@@ -153,7 +153,7 @@ def delete_the_names_of_all_queues_with_one(sound: Any) -> Any:
 
 @plant(Declarations, "_write", "queues_stay_as_they_were_left")
 def forget_what_operators_do_to_queues(sound: Any) -> Any:
-    """A queue that was deleted is there again after a restart, as it is declared."""
+    """A deleted queue is there again after a restart, as it is declared."""
 
     def write(self: Declarations, number: int, name: str, *, holds: bool) -> None:
         self._numbers.pop(next(key for key, known in self._numbers.items() if known == number), None)
@@ -169,7 +169,7 @@ def let_everybody_ask(sound: Any) -> Any:
 
 @plant(QueueManager, "hold", "windows_are_told_as_they_are")
 def say_late_that_a_queue_is_paused(sound: Any) -> Any:
-    """The neighbour hears of a pause when it is over."""
+    """The neighbour hears about a pause only when it is over."""
 
     def hold(self: QueueManager, queue: str, *, on_hold: bool) -> None:
         tell = self._parts.neighbours.hold
@@ -184,13 +184,13 @@ def say_late_that_a_queue_is_paused(sound: Any) -> Any:
 
 @plant(router, "routing_table", "ways_are_the_cheapest")
 def take_each_link_for_as_good(sound: Any) -> Any:
-    """What links cost is not looked at."""
+    """The costs of links are ignored."""
     return lambda roots, links: sound(roots, [RoutingLink(link.site1, link.site2) for link in links])
 
 
 @plant(MessageIdHistory, "_arrived", "sums_are_true")
 def count_a_repeat_as_one_more(sound: Any) -> Any:
-    """An identifier that comes again counts twice towards the size of the history."""
+    """A repeated identifier counts twice towards the size of the history."""
 
     def arrived(self: MessageIdHistory, sender: SenderHistory, ordinal: int, utc_s: int) -> None:
         self._size += ordinal in sender.arrivals
@@ -201,25 +201,25 @@ def count_a_repeat_as_one_more(sound: Any) -> Any:
 
 @plant(IncomingSequence, "let_go", "nothing_is_retained")
 def leave_on_disk_what_gives_way(sound: Any) -> Any:
-    """What was held and has given way to the message that is awaited is not held any more, and its row is."""
+    """A held message that has made room for the awaited one is not held any more, but its row stays."""
     return lambda self: replace(sound(self), position=0)
 
 
 @plant(Room, "may_hold", "memory_is_bounded")
 def hold_whatever_comes_early(sound: Any) -> Any:
-    """What came early is held, however little room that leaves for what is awaited."""
+    """Early messages are held, however little room that leaves for the awaited one."""
     return lambda self, size_bytes: True
 
 
 @plant(Room, "_gives_way", "nothing_is_retained", "what_was_lost_is_sent_again")
 def let_nothing_give_way(sound: Any) -> Any:
-    """The message that is awaited finds no room, because of those that wait for it."""
+    """The awaited message finds no room, because of those that wait for it."""
     return lambda self, run, head: False
 
 
 @plant(IncomingSequence, "drop_held", "sums_are_true", "no_error_of_our_own")
 def count_what_gave_way_as_held(sound: Any) -> Any:
-    """A message that is held no more goes on to be counted among the bytes of those that are."""
+    """A message that is not held any more still counts among the bytes of held ones."""
 
     def drop_held(self: IncomingSequence, header: TransactionHeader) -> Any:
         held_bytes = self.held_bytes
@@ -235,7 +235,7 @@ def count_what_gave_way_as_held(sound: Any) -> Any:
 
 @plant(Damage, "found", "gaps_are_bridged", "nothing_is_retained")
 def wait_for_what_the_disk_lost(sound: Any) -> Any:
-    """A hurt message ends where it was sent, and the next one of its sequence names it as if it would come."""
+    """A damaged message ends where it was sent, and the next one of its sequence names it as if it would come."""
 
     def found(self: Damage, key: int, packet: HurtPacket, now: Moment) -> None:
         sound(self, key, packet, now)
@@ -248,7 +248,7 @@ def wait_for_what_the_disk_lost(sound: Any) -> Any:
 
 @plant(LocalQueue, "lose", "sums_are_true")
 def count_what_the_disk_lost(sound: Any) -> Any:
-    """A message that the disk has lost goes on to be counted where it waited."""
+    """A message that the disk has lost is still counted where it waited."""
 
     def lose(self: LocalQueue, *arguments: Any) -> bool:
         self.count += 1
@@ -259,7 +259,7 @@ def count_what_the_disk_lost(sound: Any) -> Any:
 
 @plant(Damage, "_left", "letters_lie_where_they_were_chosen", "endings_have_reasons")
 def give_up_what_its_source_repeats(sound: Any) -> Any:
-    """A hurt message on its way is told as lost, though its source sends it again."""
+    """A damaged message on its way is reported as lost, although its source sends it again."""
 
     def left(self: Damage, key: int, packet: HurtPacket, name: str, became: str) -> None:
         if became == REPEATED:

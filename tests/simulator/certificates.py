@@ -1,4 +1,4 @@
-"""Certificates for tests, made by an authority of their own, and topologies that have them."""
+"""Certificates for tests, made by a separate authority, and topologies that have them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPIRED: Final = BEGUN + timedelta(days=1)
 def issue(
     folder: Path, name: str, until: datetime | None = None, authority: trustme.CA = AUTHORITY
 ) -> tuple[Path, Path]:
-    """A certificate and its key, in files of this name."""
+    """Write a certificate and its key to files with this name."""
     made = authority.issue_cert(f"{name}.example", not_before=BEGUN, not_after=until)
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     certificate.write_bytes(made.cert_chain_pems[0].bytes())
@@ -35,7 +35,7 @@ def issue(
 def signed_by_itself(
     folder: Path, *, key_bits: int = 2048, usage: x509.ObjectIdentifier | None = None
 ) -> tuple[Path, Path]:
-    """A certificate as trustme makes none: of RSA, its key this long, and good for nothing but one usage."""
+    """Return a certificate that trustme cannot make: RSA, with a key of this length, and valid only for one usage."""
     private = rsa.generate_private_key(65_537, key_bits)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "itself")])
     builder = x509.CertificateBuilder(name, name, private.public_key(), 1, BEGUN, BEGUN + timedelta(days=99))
@@ -50,7 +50,7 @@ def signed_by_itself(
 def write_key(
     path: Path, private: rsa.RSAPrivateKey, encryption: serialization.KeySerializationEncryption
 ) -> None:
-    """A file with a key, for its owner alone."""
+    """Write a key to a file that only its owner can read."""
     path.touch(0o600)
     path.write_bytes(
         private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
@@ -58,9 +58,9 @@ def write_key(
 
 
 def over_tls(topology: Topology, folder: Path) -> Topology:
-    """The same with TLS on all its links; the certificates lie in the folder, each under its node's name.
+    """Return the same topology with TLS on all its links; the folder has the certificates, under their nodes' names.
 
-    TLS has port 1811, 1812 and so on of the nodes' hosts; `with_free_ports` has others.
+    TLS uses the ports 1811, 1812 and so on of the nodes' hosts; `with_free_ports` uses others.
     """
     nodes = {}
     for port, (name, node) in enumerate(topology.nodes.items(), 1811):

@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry's spans, for tests: OTLP over HTTP, decoded by classes of the protocol's own package."""
+"""A collector of OpenTelemetry's spans, for tests: OTLP over HTTP, decoded with the protocol's own package."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Collected(NamedTuple):
 
 
 def values(attributes: Any) -> dict[str, Any]:
-    """Attributes as OTLP has them."""
+    """Return attributes in OTLP's form."""
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
 
 
 class Collector:
-    """What has come."""
+    """The spans that have come."""
 
     def __init__(self) -> None:
         self.http = HttpConsumer()
@@ -59,7 +59,7 @@ class Collector:
         return OK
 
     async def until(self, holds: Callable[[], object]) -> None:
-        """Wait until what has come is enough."""
+        """Wait until the spans that have come are enough."""
         while not holds():
             self._more = trio.Event()
             await self._more.wait()
@@ -71,7 +71,7 @@ class Collector:
 
 @asynccontextmanager
 async def collecting() -> AsyncIterator[Collector]:
-    """A collector at a free port of this machine."""
+    """Run a collector at a free port of this machine."""
     collector = Collector()
     async with listening(collector.http):
         yield collector

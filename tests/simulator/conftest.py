@@ -1,4 +1,4 @@
-"""What tests of the simulator get: output as in a pipe, however they are run, a clock that no load disturbs, and
+"""Settings for tests of the simulator: output as in a pipe, however they are run, a clock that no load disturbs, and
 databases.
 """
 
@@ -20,27 +20,27 @@ from tests.memory import memory_folder
 
 @pytest.fixture(autouse=True)
 def no_width_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some runners of tests set COLUMNS, which would fold our lines."""
+    """Some programs that run tests set COLUMNS, which would fold our lines."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture
 def topology() -> Topology:
-    """Three nodes in a chain. Modules with another topology have their own."""
+    """Three nodes in a chain. Modules with another topology define their own."""
     return load("three-node").with_free_ports()
 
 
 IDLE_S: Final = 0.1
-"""On a machine that is busy the loopback may take 10 ms."""
+"""On a busy machine the loopback may take 10 ms."""
 
 
 @pytest.fixture
 def idle_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
-    """For tests that talk over sockets within this process: time passes only while both sides wait.
+    """A clock for tests that use sockets within this process: time passes only while both sides wait.
 
-    So a busy machine makes nobody late, and no test sleeps. Bytes on the loopback are there as soon as they are sent;
-    a moment without any means that nothing is under way. What a thread does, such as to flush a journal, is under way:
-    trio's clock would not know of it, and jump.
+    So a busy machine delays nothing, and no test sleeps. Bytes on the loopback arrive as soon as they are sent; a
+    moment without any means that nothing is under way. Work in a thread, such as flushing a journal, counts as under
+    way; trio's own clock would not know about it, and would jump.
     """
     clock = trio.testing.MockClock(autojump_threshold=IDLE_S)
     run_sync = trio.to_thread.run_sync
@@ -62,14 +62,14 @@ def idle_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
-    """A PostgreSQL server that runs. A test that stops it starts it again."""
+    """A running PostgreSQL server. A test that stops it starts it again."""
     with running_server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def new_sqlite_url() -> Iterator[Callable[[], str]]:
-    """Makes URLs of SQLite files that are not there yet."""
+    """Makes URLs of SQLite files that do not exist yet."""
     with memory_folder() as folder:
         numbers = itertools.count(1)
         yield lambda: f"sqlite:///{Path(folder) / f'{next(numbers)}.sqlite'}"
@@ -77,7 +77,7 @@ def new_sqlite_url() -> Iterator[Callable[[], str]]:
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def new_history_url(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Makes URLs of empty databases, for whatever keeps a document history: a test that asks runs on each kind."""
+    """Makes URLs of empty databases for all kinds of document histories: a test that asks for it runs on each kind."""
     if request.param == "sqlite":
         make: Callable[[], str] = request.getfixturevalue("new_sqlite_url")
         return make
@@ -93,7 +93,7 @@ def history_url(new_history_url: Callable[[], str]) -> str:
 
 @pytest.fixture
 def forked_programs() -> Iterator[None]:
-    """For tests of what nodes, gateways and triggers do when they are killed, not of how their interpreter starts."""
+    """Speeds up tests of killed nodes, gateways and triggers, which are not about the start of an interpreter."""
     from tests.simulator import typed
 
     with typed.forked_programs():

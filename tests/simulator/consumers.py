@@ -15,7 +15,7 @@ import trio
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One request: its headers by their names in lower case, and its body."""
+    """One request: its headers, by their names in lower case, and its body."""
 
     headers: dict[str, str]
     body: bytes
@@ -23,7 +23,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is answered.
+    """An answer.
 
     cut: how many bytes of the body are sent before the connection is closed; None for all.
     """
@@ -41,7 +41,7 @@ DROP = None
 
 
 def business_error(code: str, text: str = "", status: int = 422) -> Reply:
-    """A service code, and what it means."""
+    """Return an answer with a service code and its meaning."""
     return Reply(status, json.dumps({"code": code, "message": text}).encode())
 
 
@@ -49,7 +49,7 @@ Answering = Callable[[Seen], Awaitable[Reply | None]]
 
 
 class HttpConsumer:
-    """Requests as they came, each answered as `cues` say, in turn; by `otherwise` when these are used up."""
+    """Receives requests; answers each from `cues`, in turn, and with `otherwise` when these are used up."""
 
     def __init__(self, *cues: Reply | None, otherwise: Reply | None = OK) -> None:
         self.seen: list[Seen] = []
@@ -62,14 +62,14 @@ class HttpConsumer:
 
     @property
     def bodies(self) -> list[bytes]:
-        """Of all requests, in order."""
+        """Return the bodies of all requests, in order."""
         return [seen.body for seen in self.seen]
 
     async def _by_cue(self, seen: Seen) -> Reply | None:
         return self._cues.pop(0) if self._cues else self._otherwise
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """One connection."""
+        """Serve one connection."""
         try:
             async with stream:
                 await self._serve(stream)
@@ -119,7 +119,7 @@ def _sent(connection: h11.Connection, reply: Reply) -> bytes:
 
 @asynccontextmanager
 async def listening(consumer: HttpConsumer, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpConsumer]:
-    """The consumer at a free port of this machine, until the end of the block; with TLS over HTTPS."""
+    """Run the consumer at a free port of this machine, until the end of the block; with TLS, over HTTPS."""
     async with trio.open_nursery() as nursery:
 
         async def serve(stream: trio.SocketStream) -> None:

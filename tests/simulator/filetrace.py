@@ -1,7 +1,7 @@
-"""What a process does to the files of one folder, as strace saw it: each change and each flush, in order.
+"""A process's changes to the files of one folder, as strace saw them: each change and each flush, in order.
 
-Whatever changes a file in a way that is not known here ends in an error, so that nothing is passed over: `traced` would
-otherwise prove too much.
+Every change of a file in an unknown way is an error, so that nothing is passed over: otherwise `traced` would prove too
+much.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALLS: Final = (
     "?sync_file_range,?sync,?syncfs,?unlink,?unlinkat,?rename,?renameat,?renameat2,?link,?linkat,?symlink,?symlinkat,"
     "?mkdir,?mkdirat,?rmdir,?mmap,?sendfile,?copy_file_range,?splice"
 )
-"""All by which a file can change or be flushed; a machine has not all of them."""
+"""All calls by which a file can change or be flushed; not every machine has all of them."""
 STRACE: Final = [
     "strace",
     "--follow-forks",
@@ -41,12 +41,12 @@ OF_FILE: Final = re.compile(r"(\d+)<(\S*)>(?:, (.*))?")
 """Arguments that begin with an open file."""
 TEXT: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 NOT_DURABLE: Final = "-shm"
-"""The index of SQLite's log: shared memory, which is made anew after a power loss."""
+"""The index of SQLite's log: shared memory, which is made again after a power loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A name that was not there has a file, which is empty."""
+    """A file was created under a new name; it is empty."""
 
     name: str
 
@@ -70,7 +70,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A name is gone."""
+    """A name was removed."""
 
     name: str
 
@@ -85,7 +85,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """What a file has is on disk; of the folder, where the name is empty, its names are."""
+    """The content of a file is on disk; or, if the name is empty, the names in the folder are."""
 
     name: str
 
@@ -108,7 +108,7 @@ needs_strace = pytest.mark.skipif(
 
 
 def traced(folder: Path, arguments: list[str]) -> list[Step]:
-    """Run a Python module, and return what it and its children did to the files of a folder."""
+    """Run a Python module; return what it and its children did to the files of a folder."""
     there = {path.name for path in folder.iterdir()}
     trace = folder.parent / f"{folder.name}.trace"
     command = [*STRACE, f"--output={trace}", sys.executable, "-B", "-m", *arguments]
@@ -124,11 +124,11 @@ def steps_in(lines: Iterable[str], folder: str, there: Iterable[str] = ()) -> It
     """Read a trace.
 
     Args:
-        folder: its absolute path. What happens elsewhere counts only if it is printed.
+        folder: its absolute path. Events elsewhere count only if something is printed.
         there: the names that are in it from the start.
 
     Raises:
-        ValueError: something happened to a file in the folder that is not known here.
+        ValueError: a file in the folder was changed in an unknown way.
     """
     hex_folder = "".join(f"\\x{byte:02x}" for byte in folder.encode())
     names = {*there}
@@ -158,7 +158,7 @@ def steps_in(lines: Iterable[str], folder: str, there: Iterable[str] = ()) -> It
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:
-    """Put together a call that strace tells in two lines, as something of another process came between them."""
+    """Join a call that strace reports in two lines because an event of another process came between them."""
     begun: dict[str, str] = {}
     for line in map(str.rstrip, lines):
         process = line.partition(" ")[0]
@@ -173,7 +173,7 @@ def _whole(lines: Iterable[str]) -> Iterator[str]:
 
 def _steps(call: str, arguments: str, result: int, folder: str, names: set[str]) -> Iterator[Step]:
     def name_of(path: str) -> str:
-        """Within the folder; empty for the folder itself."""
+        """Return the name within the folder; empty for the folder itself."""
         if path != folder and not path.startswith(f"{folder}/"):
             raise ValueError(f"{call} of {path} and of something in {folder}")
         return path[len(folder) + 1 :]

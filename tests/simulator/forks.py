@@ -1,10 +1,10 @@
-"""Programs as processes of their own that start at once: forks of one that has imported what takes them long.
+"""Programs as separate processes that start at once: forks of a process that has imported their slow modules.
 
-A node imports for a quarter of a second of a processor, a gateway for more than half of one, and tests start
-hundreds. Each has its own pipes and its own end, and is killed as any other. Between it and the process that forks
-stands another, which waits for it and tells how it has ended.
+A node imports for a quarter of a second of processor time, a gateway for more than half a second, and tests start
+hundreds. Each fork has its own pipes and its own end, and is killed like any other process. Another process is its
+parent, which waits for it and reports how it has ended.
 
-    python -m tests.simulator.forks FD MODULE ...
+python -m tests.simulator.forks FD MODULE ...
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tests.conformance import ROOT
 
 SIZE: Final = struct.Struct("<I")
 TOLD: Final = struct.Struct("<i")
-"""First its process, then how it has ended."""
+"""First its process id, then how it has ended."""
 
 
 class Asked(NamedTuple):
-    """What is to run, and what it has from the process that asks."""
+    """The program to run, and the things that it gets from the process that asks."""
 
     script: str
     arguments: list[str]
     environment: dict[str, str]
     folder: str
     files: tuple[int, int]
-    """How many it may open."""
+    """How many files it may open."""
 
 
 class Fork:
-    """A process that was forked: what tests use of a `trio.Process`."""
+    """A forked process: the parts of a `trio.Process` that tests use."""
 
     def __init__(self, told: socket.socket, pid: int, stdin: int, stdout: int) -> None:
         self._told = told
@@ -56,7 +56,7 @@ class Fork:
 
     @property
     def returncode(self) -> int | None:
-        """How it has ended, as `subprocess` says it; None while it runs."""
+        """How it has ended, in the form of `subprocess`; None while it runs."""
         if self._ended is None:
             with suppress(BlockingIOError):
                 [status] = TOLD.unpack(self._told.recv(TOLD.size, socket.MSG_DONTWAIT))
@@ -69,7 +69,7 @@ class Fork:
         return self.returncode
 
     async def wait(self) -> int:
-        """The same, when it has ended."""
+        """Wait for its end, and return how it has ended."""
         async with self._waiting:  # For one socket trio lets one task wait.
             while (ended := self.returncode) is None:
                 with suppress(trio.ClosedResourceError):  # Somebody else looked first.
@@ -77,7 +77,7 @@ class Fork:
             return ended
 
     async def stdout_until(self, lines: int | None) -> bytes:
-        """What it has written, as soon as that is so many lines; without a number, up to its end."""
+        """Return its output as soon as that has so many lines; without a number, all of it."""
         said = b""
         while lines is None or said.count(b"\n") < lines:
             part = await self.stdout.receive_some()
@@ -99,14 +99,14 @@ class Fork:
 
 
 class Forks:
-    """What forks processes that need these modules; it starts when the first is asked for."""
+    """Forks processes that need these modules; it starts with the first request."""
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._control: socket.socket | None = None
 
     async def start(self, script: str, *arguments: str, stderr: int = 2) -> Fork:
-        """Have a script run with these arguments: its pipes are there, and it runs."""
+        """Run a script with these arguments; return when its pipes exist and it runs."""
         control = self._control = self._control or self._launched()
         told, teller = socket.socketpair()
         (its_stdin, stdin), (stdout, its_stdout) = os.pipe(), os.pipe()
@@ -144,7 +144,7 @@ class Forks:
 
 
 def forked(control: socket.socket) -> Asked:
-    """Fork for each that is asked for. It returns in those that were forked, and otherwise ends with who asks."""
+    """Fork for each request. This returns in the forked processes; in this one it ends with the process that asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.freeze()

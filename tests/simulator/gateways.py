@@ -1,4 +1,4 @@
-"""Gateways that run, for tests: in this process, or in one of their own where they are to be killed."""
+"""Running gateways for tests: in this process, or in a separate one if they are to be killed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,16 @@ trio.run(serve, pickle.load(sys.stdin.buffer))
 """
 GATEWAYS: Final = Forks("mqproto.simulator.edges.gateway.run")
 NOBODY: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""What clients of plain HTTP verify by. Without one httpx reads the certificates of all authorities for each client,
-which took as long as a short test."""
+"""The certificates for clients of plain HTTP: none. Otherwise httpx reads all authorities' certificates for each
+client, which took as long as a short test.
+"""
 
 
 def written_tokens(folder: Path, **tokens: str) -> Path:
-    """A file of tokens. Each holder's token is his name 32 times; what is given is the rest of his table."""
+    """Write a file of tokens.
+
+    Each holder's token is the holder's name 32 times; the arguments are the rest of the tables.
+    """
     path = folder / "tokens.toml"
     path.touch(0o600)
     path.write_text(
@@ -48,17 +52,17 @@ def written_tokens(folder: Path, **tokens: str) -> Path:
 
 
 def hashed(token: str) -> str:
-    """A token as a file has it."""
+    """Return a token in the form of the file."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header that shows it."""
+    """Return the header that shows it."""
     return {"Authorization": f"Bearer {token}"}
 
 
 def options_for(topology: Topology, directory: Path, **others: Any) -> GatewayOptions:
-    """A gateway to the destination on a free port."""
+    """Return options for a gateway to the destination on a free port."""
     return GatewayOptions(
         **{"place": Place(topology, directory), "node": "destination", "listen": "127.0.0.1:0", **others}
     )
@@ -73,7 +77,7 @@ async def gateway(
     verify: ssl.SSLContext | None = None,
     **options: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A gateway in this process, stopped at the end, and a client of it."""
+    """Run a gateway in this process, stopped at the end, and a client of it."""
     async with trio.open_nursery() as nursery:
 
         async def run(*, task_status: trio.TaskStatus[Any]) -> None:
@@ -87,20 +91,20 @@ async def gateway(
 
 
 def producer(port: int, verify: ssl.SSLContext | None = None) -> httpx.AsyncClient:
-    """A client of a gateway, with patience for a busy machine; with something to verify by over HTTPS."""
+    """A client of a gateway, patient enough for a busy machine; with certificates to verify by, it uses HTTPS."""
     url = f"{'https' if verify else 'http'}://127.0.0.1:{port}"
     return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=verify or NOBODY)
 
 
 class Told(NamedTuple):
-    """What a gateway answered."""
+    """The answer of a gateway."""
 
     status: int
     body: dict[str, Any]
 
 
 async def ask(port: int, path: str, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> Told:
-    """POST over a connection of its own; made for thousands at a time.
+    """POST over a separate connection; made for thousands at a time.
 
     Raises:
         h11.RemoteProtocolError, OSError, trio.BrokenResourceError: there is no answer.
@@ -131,7 +135,7 @@ NO_ANSWER: Final = (h11.RemoteProtocolError, OSError, trio.BrokenResourceError)
 
 
 class GatewayProcess:
-    """A gateway in a process of its own, ready when `start` returns."""
+    """A gateway in a separate process, ready when `start` returns."""
 
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
@@ -154,7 +158,7 @@ class GatewayProcess:
         self.port = int(said.rsplit(b":", 1)[1])
 
     async def wait(self) -> int:
-        """Its exit status, when it has ended."""
+        """Wait for its end; return its exit status."""
         assert self.process is not None
         process, self.process = self.process, None
         status = await process.wait()
@@ -162,7 +166,7 @@ class GatewayProcess:
         return status
 
     async def kill(self) -> None:
-        """End it if it runs, without a chance to say anything."""
+        """Kill it if it runs, so that it cannot print anything."""
         if self.process is not None:
             with trio.CancelScope(shield=True):
                 self.process.send_signal(signal.SIGKILL)
@@ -170,7 +174,7 @@ class GatewayProcess:
 
 
 async def received(topology: Topology, name: str, directory: Path, queue: str) -> list[ReceivedMessage]:
-    """All messages of a queue on the node that hosts it, taken out."""
+    """Take all messages out of a queue on the node that hosts it."""
     found: list[ReceivedMessage] = []
     async with connect(topology, name, directory) as client:
         while messages := await client.receive(queue, 100, timeout_s=0):

@@ -1,8 +1,8 @@
-"""A disk that keeps what was flushed, and of the rest what the dice say.
+"""A disk that keeps flushed data, and a random part of the rest.
 
-POSIX promises no more: until a file is flushed, each of its sectors that was written may hold what it held before, what
-was written last, or anything in between; and a name that came or went may have done so or not, until its folder is
-flushed. A sector, of 512 bytes, is old or new as a whole.
+POSIX promises no more. Until a file is flushed, each written sector may hold its earlier content, the latest, or any in
+between. A name that was added or removed may be there or not, until its folder is flushed. A sector, of 512 bytes, is
+old or new as a whole.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tests.simulator.filetrace import Created, Flushed, Removed, Renamed, Said, 
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
-"""What stands where a file has grown and nothing was written: nothing, or what the disk held there before."""
+"""The content of a part by which a file has grown without a write: zeros, or what the disk had there before."""
 NAME: Final = -1
-"""Stands for a sector where a change of the folder is asked for."""
+"""Stands for a sector in questions about a change of the folder."""
 
 Survives = Callable[[str, int, int], bool]
 """Whether a change is on disk: by the file's name, the change's number, and the sector."""
@@ -26,9 +26,9 @@ Survives = Callable[[str, int, int], bool]
 
 @dataclass(slots=True)
 class File:
-    """A file: what is on disk, what a running system sees, and what lies between.
+    """A file: its content on disk, the content that a running system sees, and the changes between.
 
-    pending: changes since the last flush by their numbers: sectors and what each held afterwards, or a new size.
+    pending: changes since the last flush by number: sectors with their new content, or a new size.
     """
 
     durable: bytes = b""
@@ -36,7 +36,7 @@ class File:
     pending: list[tuple[int, dict[int, bytes] | int]] = field(default_factory=list)
 
     def write(self, number: int, offset: int, data: bytes) -> None:
-        """Bytes are written."""
+        """Write bytes."""
         end = offset + len(data)
         if end > len(self.latest):
             self.latest.extend(bytes(end - len(self.latest)))
@@ -45,18 +45,18 @@ class File:
         self.pending.append((number, {sector: self._sector(sector) for sector in touched}))
 
     def truncate(self, number: int, size: int) -> None:
-        """The size changes."""
+        """Change the size."""
         del self.latest[size:]
         self.latest.extend(bytes(size - len(self.latest)))
         self.pending.append((number, size))
 
     def flush(self) -> None:
-        """All of it is on disk."""
+        """Put all of it on disk."""
         self.durable = bytes(self.latest)
         self.pending.clear()
 
     def after_loss(self, name: str, survives: Survives, filler: bytes) -> bytes:
-        """What is on disk.
+        """Return the content on disk.
 
         Args:
             filler: one of FILLERS.
@@ -80,17 +80,17 @@ class File:
 
 
 class LossyDisk:
-    """One folder on such a disk, which has these files from the start."""
+    """A folder on such a disk, which has these files from the start."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self._now = {name: File(data, bytearray(data)) for name, data in (files or {}).items()}
         self._flushed = dict(self._now)
         self._changes: list[tuple[int, str, str, File | None]] = []
-        """Since the folder was flushed: the name that a file had, if it had one, the one that it has, and the file."""
+        """Changes since the folder was flushed: the file's old name, if it had one, its new name, and the file."""
         self._number = 0
 
     def apply(self, step: Step) -> None:
-        """Something happens to the folder."""
+        """Apply an event to the folder."""
         self._number += 1
         match step:
             case Created(name):
@@ -115,7 +115,7 @@ class LossyDisk:
                 pass
 
     def after_loss(self, survives: Survives, filler: bytes = FILLERS[0]) -> dict[str, bytes]:
-        """What the folder holds when the power is back."""
+        """Return the content of the folder when the power is back."""
         names = dict(self._flushed)
         for number, old, name, file in self._changes:
             if survives(name or old, number, NAME):
@@ -125,7 +125,7 @@ class LossyDisk:
         return {name: file.after_loss(name, survives, filler) for name, file in names.items()}
 
     def losses(self, dice: Random) -> Iterator[dict[str, bytes]]:
-        """What it may hold if the power goes now: the two extremes, and three in between; all different."""
+        """Return possible contents if the power goes now: the two extremes, and three in between; all different."""
         pending = [number for number, *_ in self._changes]
         pending += [number for file in self._now.values() for number, _ in file.pending]
         seen = []

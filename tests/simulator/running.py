@@ -1,4 +1,4 @@
-"""Nodes that run, for tests: in this process where that is enough, in one of their own where they are to be killed."""
+"""Running nodes for tests: in this process if that is enough, in a separate one if they are to be killed."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def own_host(number: int) -> str:
 
 
 async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    """Ask again and again, where nobody tells."""
+    """Test a condition again and again, if nothing reports it."""
     while not await holds():  # noqa: ASYNC110
         await trio.sleep(0.02)
 
 
 async def until_sent(client: Client) -> None:
-    """Nothing waits at its node to be sent, or to be confirmed."""
+    """Wait until nothing at a node waits to be sent, or to be confirmed."""
 
     async def is_sent() -> bool:
         return not any(queue.waiting for queue in (await client.queues()).outgoing)
@@ -58,7 +58,7 @@ async def until_sent(client: Client) -> None:
 
 
 class Log(io.StringIO):
-    """A node's log, to be looked at and waited for."""
+    """A node's log, to be read and waited for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,16 +69,16 @@ class Log(io.StringIO):
         return super().write(text)
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        """The lines about one kind of event, oldest first."""
+        """Return the lines about one kind of event, oldest first."""
         lines = [json.loads(line) for line in self.getvalue().splitlines()]
         return [line for line in lines if line["event"] == event]
 
     async def line(self, event: str) -> dict[str, Any]:
-        """The last line about an event, as soon as there is one."""
+        """Return the last line about an event, as soon as there is one."""
         return (await self.at_least(1, event))[-1]
 
     async def at_least(self, count: int, event: str) -> list[dict[str, Any]]:
-        """All lines about an event, as soon as there are `count`."""
+        """Return all lines about an event, as soon as there are `count`."""
         while len(self.lines(event)) < count:
             await self.more()
         return self.lines(event)
@@ -98,7 +98,7 @@ async def running(
     *,
     capture: Path | None = None,
 ) -> AsyncIterator[RunningNode]:
-    """A node in this process, stopped at the end."""
+    """Run a node in this process, stopped at the end."""
     async with trio.open_nursery() as nursery:
 
         async def run(*, task_status: trio.TaskStatus[RunningNode]) -> None:
@@ -113,13 +113,13 @@ async def running(
 
 @asynccontextmanager
 async def running_with_client(topology: Topology, name: str, directory: Path) -> AsyncIterator[Client]:
-    """A node in this process, and a client of it."""
+    """Run a node in this process, and a client of it."""
     async with running(topology, name, directory), connect(topology, name, directory) as client:
         yield client
 
 
 class NodeProcess:
-    """A node in a process of its own, ready when `start` returns."""
+    """A node in a separate process, ready when `start` returns."""
 
     def __init__(self, topology: Topology, name: str, directory: Path) -> None:
         self.topology = topology
@@ -128,7 +128,7 @@ class NodeProcess:
         self.process: Fork | None = None
 
     async def start(self) -> None:
-        """Start it and wait until it says that it is ready."""
+        """Start it and wait until it reports that it is ready."""
         with (self.directory / f"{self.name}.log").open("ab") as log:
             process = await NODES.start(SERVE, self.name, str(self.directory), stderr=log.fileno())
         self.process = process
@@ -147,7 +147,7 @@ class NodeProcess:
         return await self.wait()
 
     async def wait(self) -> int:
-        """Its exit status, when it has ended."""
+        """Wait for its end; return its exit status."""
         assert self.process is not None
         process = self.process
         status = await process.wait()
@@ -157,13 +157,13 @@ class NodeProcess:
         return status
 
     def client(self) -> Any:
-        """A client of it."""
+        """Return a client of it."""
         return connect(self.topology, self.name, self.directory)
 
 
 @asynccontextmanager
 async def processes(topology: Topology, directory: Path) -> AsyncIterator[dict[str, NodeProcess]]:
-    """Every node of a topology in a process of its own, killed at the end."""
+    """Run every node of a topology in a separate process, killed at the end."""
     nodes = {name: NodeProcess(topology, name, directory) for name in topology.nodes}
     async with AsyncExitStack() as ends:
         async with trio.open_nursery() as nursery:

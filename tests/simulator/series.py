@@ -1,8 +1,8 @@
-"""A series of transactions that a seed makes, and a process that commits them: `python -m tests.simulator.series`.
+"""A series of transactions from a seed, and a process that commits them: `python -m tests.simulator.series`.
 
-Messages come, move and go, sequences advance, as a node's core would have it. The process goes on from where the store
-has come to, and lives several lives, as a node that is stopped or killed does: every second one ends without closing
-the store, so the next finds its log. The log is small, so that it goes to the tables all the time.
+Messages come, move and go, and sequences advance, as under a node's core. The process continues where the store ended,
+and lives several lives, like a node that is stopped or killed: every second life ends without closing the store, so the
+next one finds its log. The log is small, so it goes to the tables all the time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mqproto.wire.guid import Guid
 
 
 class SameFiles(SystemFiles):
-    """Files of a store that is still the same when it is written anew, as after a power loss that is only acted."""
+    """Files of a store that counts as the same although it is written again, as after a simulated power loss."""
 
     def identity(self, path: Path) -> FileIdentity:
         return FileIdentity(1, 1)
@@ -54,11 +54,11 @@ QUEUES: Final = [
     QueueRow(SEQUENCE, QueueKind.SEQUENCE, "invoices"),
 ]
 SIZES_BYTES: Final = (40, 300, 1_200, 3_000, 20_000)
-"""Of packets; the last is larger than a page of the store."""
+"""Sizes of packets; the last is larger than a page of the store."""
 LENGTH_OF_LIFE: Final = 12
-"""How many transactions are committed before the process ends and another goes on."""
+"""How many transactions are committed before the process ends and another one continues."""
 CHECKPOINT_PAGES: Final = 40
-"""How long SQLite's own log gets before its pages move to the file. A node's limit takes 4 MiB to reach."""
+"""The length of SQLite's own log at which its pages move to the file. It takes 4 MiB to reach a node's limit."""
 LIMITS: Final = LogLimits(
     segment_bytes=12_000,
     segments=2,
@@ -68,13 +68,13 @@ LIMITS: Final = LogLimits(
     reserve_bytes=0,
 )
 SMALL_RESERVE: Final = LogLimits(reserve_bytes=64 << 10)
-"""Those of a node, but for what is set aside: 12 MiB would be most of what each power loss leaves to be opened."""
+"""The limits of a node, with a smaller reserve: 12 MiB would be most of the data that each power loss leaves."""
 LEFT_OUT: Final = ("log", "names", "tables")
-"""What a store can leave out that does not flush all it should: its log, the folder, SQLite's log."""
+"""The flushes that a faulty store can leave out: its log, the folder, SQLite's log."""
 
 
 def series(seed: int, length: int) -> Iterator[Writes]:
-    """`length` transactions; the first declares the queues."""
+    """Draw `length` transactions; the first declares the queues."""
     yield Writes(queues=QUEUES)
     fresh = count(1)
     there: dict[int, list[int]] = {LOCAL: [], HELD: [], SEQUENCE: []}
@@ -83,10 +83,10 @@ def series(seed: int, length: int) -> Iterator[Writes]:
 
 
 def _writes(dice: Random, number: int, there: dict[int, list[int]], fresh: Iterator[int]) -> Writes:
-    """One transaction.
+    """Draw one transaction.
 
     Args:
-        there: the positions of messages in each queue, oldest first; kept in step.
+        there: the positions of messages in each queue, oldest first; kept up to date.
         fresh: numbers that were not used before.
     """
     writes = Writes(counters={"number": number})
@@ -150,14 +150,14 @@ def _expiry(dice: Random, number: int) -> int | None:
 
 
 def life_of(seed: int, length: int) -> list[Writes]:
-    """The same, with which a life of the store begins."""
+    """Return the same transaction with the beginning of a life of the store."""
     transactions = list(series(seed, length))
     transactions[0].counters[LIFE] = 1
     return transactions
 
 
 def leave_out(flush: str) -> None:
-    """Have stores no longer flush one of LEFT_OUT."""
+    """Make stores leave out one of the flushes in LEFT_OUT."""
     patch = pytest.MonkeyPatch()
     if flush == "log":
         patch.setattr(SystemFile, "flush", lambda file: None)
@@ -169,7 +169,7 @@ def leave_out(flush: str) -> None:
 
 
 def live(path: Path, transactions: list[tuple[int, Writes]], *, closes: bool) -> None:
-    """Commit transactions, and say so after each."""
+    """Commit transactions, and print a line after each."""
     opened = Store(path, NODE, limits=LIMITS, files=SAME_FILES)
     opened._tables.db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").close()
     for number, writes in transactions:
@@ -180,7 +180,7 @@ def live(path: Path, transactions: list[tuple[int, Writes]], *, closes: bool) ->
 
 
 def main(path: Path, seed: int, length: int, left_out: str) -> None:
-    """Live one life after the other, each in a process of its own."""
+    """Live one life after the other, each in a separate process."""
     leave_out(left_out)
     transactions = list(enumerate(life_of(seed, length), start=1))
     with Store(path, NODE, limits=SMALL_RESERVE, files=SAME_FILES) as opened:

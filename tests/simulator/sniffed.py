@@ -1,4 +1,4 @@
-"""Real traffic of real nodes, as sniffers of others see it on the loopback."""
+"""Real traffic of real nodes, as others' sniffers see it on the loopback."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ COMMANDS: Final = {
     "tcpdump": ("tcpdump -p --immediate-mode -B 65536 -U -n -i lo -w -", b"listening on"),
     "dumpcap": ("dumpcap -p -B 64 -q -i lo -w - -f", b"File: "),
 }
-"""How each listens, and what it says when it does; the filter follows."""
+"""The command of each sniffer, and what it prints when it listens; the filter follows."""
 
 
 def three_hosts() -> Topology:
-    """sender, intermediate and destination, each with an address of its own, at free ports."""
+    """Return sender, intermediate and destination, each at a separate address, at free ports."""
     topology = load("three-node").with_free_ports()
     nodes = {
         name: replace(node, host=f"127.0.0.{place}")
@@ -38,13 +38,13 @@ def three_hosts() -> Topology:
 
 
 async def until_all_is_acknowledged(topology: Topology, directory: Path) -> None:
-    """Return when the sender has heard of all that it has sent."""
+    """Return when the sender has heard about all messages that it has sent."""
     async with connect(topology, "sender", directory) as client:
         await until_sent(client)
 
 
 async def exchange(topology: Topology, directory: Path, count: int) -> None:
-    """Messages from the sender through to an application at the destination."""
+    """Pass messages from the sender to an application at the destination."""
     async with connect(topology, "sender", directory) as client:
         for number in range(count):
             await client.send(DESTINATION, b"%d " % number * 100, transactional=True)
@@ -57,7 +57,7 @@ async def exchange(topology: Topology, directory: Path, count: int) -> None:
 
 @asynccontextmanager
 async def sniffing(path: Path, topology: Topology, program: str) -> AsyncIterator[None]:
-    """A sniffer on the loopback while the block runs; all that crossed in it is in the file when it ends."""
+    """Run a sniffer on the loopback during the block; the file then has everything that crossed."""
     nodes = topology.nodes.values()
     wanted = " or ".join(f"(host {node.host} and port {node.port})" for node in nodes)
     command, listens = COMMANDS[program]
@@ -89,7 +89,7 @@ async def sniffing(path: Path, topology: Topology, program: str) -> AsyncIterato
 
 
 async def _collect(source: trio.abc.ReceiveStream, path: Path) -> None:
-    """Write what the sniffer says to a file, until it has seen the last that was sent."""
+    """Write the sniffer's output to a file, until it has seen the last packet that was sent."""
     said = b""
     while LAST not in said:
         said += await source.receive_some()

@@ -1,4 +1,4 @@
-"""What nodes might tell, as values: a sequence, a queue, a gap, a message. Tests change what they are about."""
+"""Values that nodes may report: a sequence, a queue, a gap, a message. Tests change the fields that they are about."""
 
 from __future__ import annotations
 

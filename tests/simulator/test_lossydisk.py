@@ -13,7 +13,7 @@ SIZES = st.integers(0, 4 * SECTOR_BYTES)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Step]:
-    """What may happen to a folder, to files that are there."""
+    """Draw events in a folder that has files."""
     steps: list[Step] = []
     there: set[str] = set()
     for _ in range(draw(st.integers(0, 25))):
@@ -35,7 +35,7 @@ def histories(draw: st.DrawFn) -> list[Step]:
 
 
 def plain(steps: list[Step]) -> dict[str, bytes]:
-    """What a disk that loses nothing has."""
+    """Return the content of a disk that loses nothing."""
     files: dict[str, bytes] = {}
     for step in steps:
         match step:
@@ -81,7 +81,7 @@ def test_a_disk_that_keeps_only_what_it_must_has_each_file_as_it_was_flushed(ste
 def test_each_sector_holds_what_was_flushed_or_something_that_was_written_since(
     writes: list[tuple[int, int] | None], dice: Random
 ) -> None:
-    """None is a flush; the others are a sector and the byte that fills it."""
+    """None stands for a flush; the others are a sector and the byte that fills it."""
     disk = after([Created("a"), Flushed("")])
     latest: dict[int, bytes] = {}
     possible: dict[int, set[bytes]] = {}

@@ -1,12 +1,12 @@
 """Each property of a message survives every way through the system.
 
-Three queue managers run, qm1 to qm3 in a row. Messages are handed in at qm1 in each way that there is, and looked at in
-each place that they come to: their queue and its journal at qm3, their sender's journal, dead-letter queues, and the
-captures that all three have written. MQPROTO_PROPERTIES says how many times; each takes a second or two.
+Three queue managers run, qm1 to qm3 in a row. Messages are handed in at qm1 in every possible way, and looked at in
+each place that they reach: their queue and its journal at qm3, their sender's journal, dead-letter queues, and the
+captures that all three have written. MQPROTO_PROPERTIES is the number of rounds; each takes a second or two.
 
-What the specification changes is said here, in `expected`, and nothing else is changed: a transactional message has
-priority 0 and is recoverable ([MS-MQMQ] 2.2.20.5), and a dead letter has a class that says why it is one ([MS-MQQB]
-3.1.7.2). The times stay those that were asked for, whatever has passed of them.
+The changes that the specification requires are in `expected`, and nothing else is changed: a transactional message has
+priority 0 and is recoverable ([MS-MQMQ] 2.2.20.5), and a dead letter has a class that gives the reason ([MS-MQQB]
+3.1.7.2). The times stay those that were requested, however much of them has passed.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from tests.simulator.typed import COMMAND, in_process
 
 EXAMPLES: Final = int(os.environ.get("MQPROTO_PROPERTIES", "6"))
 MISSING: Final = 0x9999
-"""No queue has this number."""
+"""A number that no queue has."""
 FILLER_BYTES: Final = 800
-"""With its headers, that is all of a quota of 1 KiB, but for less than any message has."""
+"""With its headers this takes a quota of 1 KiB, except for fewer bytes than any message has."""
 TIMEOUT_S: Final = 20
 WITHOUT_SHRINKING: Final = (Phase.explicit, Phase.reuse, Phase.generate)
-"""Each step would wait for what does not come."""
+"""Each step of shrinking would wait for messages that do not come."""
 
 REPORTS: Final = "PUBLIC=5E3DFE41-5B1C-4A3C-9F0B-6B3A5B1D2C11"
 TOPOLOGY: Final = f"""
@@ -81,7 +81,7 @@ MANAGERS: Final = parse(TOPOLOGY, "qm.toml")
 
 
 def named(queue: str) -> str:
-    """The format name of a queue."""
+    """Return the format name of a queue."""
     return str(MANAGERS.resolve(queue, at="qm1").format_name)
 
 
@@ -93,7 +93,7 @@ Said = Mapping[str, Any]
 
 
 def expected(draft: Draft, message_class: int = 0) -> Said:
-    """What is to come of a draft."""
+    """Return the expected result for a draft."""
     said = {name: getattr(draft, name) for name in ALL}
     if draft.transactional:
         said |= {"priority": 0, "recoverable": True}
@@ -103,7 +103,7 @@ def expected(draft: Draft, message_class: int = 0) -> Said:
 
 
 def packet_says(message: UserMessage) -> Said:
-    """What a packet says, read field by field."""
+    """Return the properties in a packet, read field by field."""
     base, user, properties = message.base, message.user, message.properties
     transaction, security, debug = message.transaction, message.security, message.debug
     ends = user.source_queue_manager, user.queue_manager_address
@@ -138,7 +138,7 @@ def packet_says(message: UserMessage) -> Said:
 
 
 def json_says(shown: dict[str, Any]) -> Said:
-    """What `receive --json` says of an application's message."""
+    """Return the properties that `receive --json` shows for an application's message."""
 
     def octets(name: str) -> bytes:
         return (
@@ -178,7 +178,7 @@ def json_says(shown: dict[str, Any]) -> Said:
 
 @st.composite
 def drafts(draw: st.DrawFn) -> Draft:
-    """Any message that an application may send to qm3; it expires in none of these ways."""
+    """Draw any message that an application may send to qm3; it expires in none of these ways."""
     own = [named(rf"{name}\acks") for name in MANAGERS.nodes]
     others = [r"DIRECT=OS:shop\PRIVATE$\replies", REPORTS]
     times = st.just(INFINITE) | st.sampled_from([86_400, INFINITE - 1]) | st.integers(3_600, INFINITE)
@@ -212,7 +212,7 @@ def drafts(draw: st.DrawFn) -> Draft:
 # Ways into the system
 
 WITH_KEYS: Final = {"privacy_level", "encryption_algorithm", "signer", "hash_algorithm"}
-"""What only queue managers with keys can do: tests/simulator/security has those."""
+"""Properties that only queue managers with keys support; tests/simulator/security has those."""
 NEVER_SENT: Final = {"dead_letter_queue"}
 ALL: Final = frozenset(each.name for each in fields(Draft)) - {"destinations"} - WITH_KEYS - NEVER_SENT
 
@@ -230,7 +230,7 @@ class Running:
         return ["--topology", str(self.managers.file), "--directory", str(self.managers.directory)]
 
     def typed(self, *arguments: str | Path) -> list[str]:
-        """The lines that a command prints."""
+        """Return the lines that a command prints."""
         done = in_process(*arguments, *self.place)
         assert done.status == 0, done.err
         return done.out.removesuffix("\n").split("\n")
@@ -238,11 +238,11 @@ class Running:
 
 @dataclass(frozen=True)
 class Way:
-    """How a message is handed in at qm1.
+    """A way to hand in a message at qm1.
 
-    carried: what it has a place for; the rest is as by default.
-    fixed: what it decides itself.
-    unheard: what it decides itself where nobody else is to hear how a message ends.
+    carried: the properties that it supports; the rest has defaults.
+    fixed: the properties that it sets itself.
+    unheard: the properties that it sets itself if nobody else is to hear how a message ends.
     reaches_unknown: whether it takes a queue that nobody has declared.
     """
 
@@ -253,14 +253,14 @@ class Way:
     reaches_unknown: bool = True
 
     def of(self, draft: Draft) -> Draft:
-        """As much of a message as it carries."""
+        """Return the part of a message that it supports."""
         plain = Draft(body=draft.body, transactional=draft.transactional)
         chosen = {name: getattr(draft, name) for name in self.carried}
         return replace(plain, **chosen | dict(self.fixed) | dict({} if draft.admin_queue else self.unheard))
 
 
 def by_command(running: Running, queue: str, draft: Draft) -> MessageId:
-    """`mqproto send`; texts are typed, and what is no text lies in files."""
+    """Use `mqproto send`; texts are typed, and other data is in files."""
     options = {
         "label": draft.label,
         "priority": draft.priority,
@@ -304,14 +304,14 @@ def _text(octets: bytes) -> str:
 
 
 def _spelt(correlation_id: bytes) -> str:
-    """In one of the two ways; nothing for none."""
+    """Return a property in one of its two spellings; nothing if it is not set."""
     if not any(correlation_id) or correlation_id[-1] & 1:
         return correlation_id.hex() * any(correlation_id)
     return str(MessageId(Guid(correlation_id[:16]), int.from_bytes(correlation_id[16:], "little")))
 
 
 def by_client(running: Running, queue: str, draft: Draft) -> MessageId:
-    """The client for trio."""
+    """Use the client for trio."""
     managers = running.managers
 
     async def send() -> MessageId:
@@ -323,7 +323,7 @@ def by_client(running: Running, queue: str, draft: Draft) -> MessageId:
 
 
 def by_gateway(running: Running, queue: str, draft: Draft) -> MessageId:
-    """`mqproto gateway`, which has every message on disk, and hears how it ends if nobody else does."""
+    """Use `mqproto gateway`, which puts every message on disk, and hears how it ends if nobody else does."""
     headers = {
         "MQ-Label": quote(draft.label),
         "MQ-Time-To-Reach-Queue": str(draft.time_to_reach_queue_s),
@@ -379,7 +379,7 @@ WAYS: Final = {
         reaches_unknown=False,
     ),
 }
-"""All of them. What one has a place for some day is a name in its `carried`."""
+"""All ways. When one supports another property, its name is added to `carried`."""
 
 
 # Places
@@ -387,14 +387,14 @@ WAYS: Final = {
 
 @dataclass
 class Ledger:
-    """What was sent, by identifier: to queues that take it, and to one that is not there or is full."""
+    """The messages that were sent, by identifier: to queues that accept them, and to a missing or full one."""
 
     arrived: dict[MessageId, Draft] = field(default_factory=dict)
     lost: dict[MessageId, Draft] = field(default_factory=dict)
 
 
 def hand_in(running: Running, batch: Iterable[Draft]) -> Ledger:
-    """Each message in each way, and once more where it is not taken."""
+    """Hand in each message in each way, and again if it is not accepted."""
     ledger = Ledger()
     nowhere = rf"PRIVATE={guid_text(MANAGERS.nodes['qm3'].guid)}\{MISSING:08X}"
     for way in WAYS.values():
@@ -410,7 +410,7 @@ def hand_in(running: Running, batch: Iterable[Draft]) -> Ledger:
 
 
 def agree(found: Mapping[MessageId, Said], wanted: Mapping[MessageId, Said], where: str) -> None:
-    """See that messages say what they are to say."""
+    """Check that messages have the expected properties."""
     differences = [
         f"{where}: {key} is without {name} = {value!r}: {found[key][name]!r}"
         for key, said in wanted.items()
@@ -423,7 +423,7 @@ def agree(found: Mapping[MessageId, Said], wanted: Mapping[MessageId, Said], whe
 
 
 def taken(client: BlockingClient, queue: str, wanted: Collection[MessageId]) -> dict[MessageId, Said]:
-    """What the messages of a queue say that were waited for; others are gone."""
+    """Return the properties of the awaited messages in a queue; others have been removed."""
     found: dict[MessageId, Said] = {}
     while not found.keys() >= set(wanted):
         messages = client.receive(queue, 100, timeout_s=TIMEOUT_S)
@@ -433,7 +433,7 @@ def taken(client: BlockingClient, queue: str, wanted: Collection[MessageId]) -> 
 
 
 def look_everywhere(running: Running, ledger: Ledger, qm1: BlockingClient, qm3: BlockingClient) -> None:
-    """See that each message is what it was, in each place that it comes to."""
+    """Check that each message is unchanged, in each place that it reaches."""
     for queue, is_transactional in (("orders", True), ("notes", False)):
         sent = {
             key: draft for key, draft in ledger.arrived.items() if draft.transactional == is_transactional
@@ -466,7 +466,7 @@ def look_everywhere(running: Running, ledger: Ledger, qm1: BlockingClient, qm3: 
 
 
 def captured(file: Path, ledger: Ledger) -> dict[MessageId, Said]:
-    """What the packets of a capture say."""
+    """Return the properties in the packets of a capture."""
     found: dict[MessageId, Said] = {}
     with file.open("rb") as stream:
         for seen in PacketReader(read_frames(stream)):
@@ -480,7 +480,7 @@ def captured(file: Path, ledger: Ledger) -> dict[MessageId, Said]:
 
 
 def row_of(draft: Draft) -> Said:
-    """What `mqproto decode --json` is to show of a draft."""
+    """Return what `mqproto decode --json` should show for a draft."""
     said = expected(draft)
     delivery = "transactional" if draft.transactional else "recoverable" if draft.recoverable else "express"
     same = (
@@ -508,7 +508,7 @@ def row_of(draft: Draft) -> Said:
 
 
 def decoded(file: Path, ledger: Ledger) -> dict[MessageId, Said]:
-    """What it shows, by the keys of `row_of`."""
+    """Return what it shows, by the keys of `row_of`."""
     found: dict[MessageId, Said] = {}
     done = in_process("decode", "--json", file)
     for row in map(json.loads, done.out.removesuffix("\n").split("\n")):
@@ -521,7 +521,7 @@ def decoded(file: Path, ledger: Ledger) -> dict[MessageId, Said]:
 
 @contextmanager
 def gateway_of(managers: QueueManagers) -> Iterator[httpx.Client]:
-    """A gateway of qm1 in a process of its own."""
+    """Run a gateway of qm1 in a separate process."""
     command = [
         *COMMAND,
         "gateway",

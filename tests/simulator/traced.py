@@ -15,7 +15,7 @@ from mqproto.simulator.base.traces.sdk.tracer import Tracer
 
 @dataclass
 class Traced:
-    """What a tracer has done; its clock is the test's."""
+    """The spans of a tracer; its clock is the test's."""
 
     sampler: Sampler | None = None
     per_s: int = 200
@@ -33,7 +33,7 @@ class Traced:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """Those that have ended."""
+        """Return the spans that have ended."""
         return [*self.exporter.get_finished_spans()]
 
 

@@ -1,4 +1,4 @@
-"""`mqproto` as a person types it: in a process of its own where that is the point, in this one where it is not."""
+"""`mqproto` as a person types it: in a separate process if that matters, otherwise in this one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMAND = [sys.executable, "-m", "mqproto.simulator.cli.cli"]
 TIMEOUT_S = 200
 MAIN: Final = "from mqproto.simulator.cli.cli import main\nmain()"
 PREPARED: Final = ("mqproto.simulator.cli.cli", "pydantic.type_adapter", "pydantic.types")
-"""The command, and what typer imports when it reads an argument."""
+"""The command, and the modules that typer imports when it reads an argument."""
 FORKS: Final = Forks(*PREPARED, "mqproto.simulator.client", "mqproto.simulator.edges.history.history")
 PROGRAMS: Final = Forks(
     *PREPARED,
@@ -41,7 +41,7 @@ PROGRAMS: Final = Forks(
 
 @dataclass(frozen=True)
 class Done:
-    """How a command has ended, and what it has printed."""
+    """How a command has ended, and its output."""
 
     status: int
     out: str
@@ -49,14 +49,14 @@ class Done:
 
     @property
     def complaint(self) -> str:
-        """The one line that was said; that it is one, and no traceback, is part of every test that asks."""
+        """The only line that was printed; each test that asks also checks that it is one line, and not a traceback."""
         [line] = self.err.splitlines()
         assert line.startswith("mqproto: ")
         return line.removeprefix("mqproto: ")
 
 
 def mqproto(*arguments: str | Path, stdin: bytes = b"") -> Done:
-    """The command in a process of its own."""
+    """Run the command in a separate process."""
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         input=stdin,
@@ -69,7 +69,7 @@ def mqproto(*arguments: str | Path, stdin: bytes = b"") -> Done:
 
 
 def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
-    """The same without a new process, which takes half a second each."""
+    """Run the command without a new process, which takes half a second each time."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
@@ -84,7 +84,7 @@ def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
 
 
 async def forked(*arguments: str | Path) -> Done:
-    """In a process of its own that has imported what it needs, where two processes are the point, and not its start."""
+    """Run the command in a separate process that has already imported its modules."""
     with tempfile.TemporaryFile() as err:
         process = await FORKS.start(MAIN, *map(str, arguments), stderr=err.fileno())
         await process.stdin.aclose()
@@ -97,10 +97,9 @@ async def forked(*arguments: str | Path) -> Done:
 
 @contextmanager
 def forked_programs() -> Iterator[None]:
-    """What a supervisor starts as `python -m mqproto.simulator.cli.cli`, nodes, gateways and triggers, is forked in
-    this block.
+    """Fork programs that a supervisor starts as `python -m mqproto.simulator.cli.cli`: nodes, gateways, triggers.
 
-    A run that kills ten of them would import ten times what takes each up to a second of a processor.
+    A run that kills ten of them would import ten times what takes each up to a second of processor time.
     """
     sound = trio.lowlevel.open_process
 
@@ -117,7 +116,7 @@ def forked_programs() -> Iterator[None]:
 
 
 def topology_file(folder: Path, name: str = "three-node") -> Path:
-    """A topology at ports of its own, so that tests disturb nobody."""
+    """Write a topology with separate ports, so that tests do not disturb one another."""
     path = folder / f"{name}.toml"
     path.write_text(as_toml(load(name).with_free_ports()), "utf-8")
     return path
@@ -127,9 +126,9 @@ def topology_file(folder: Path, name: str = "three-node") -> Path:
 def node(
     file: Path, directory: Path, name: str = "sender", limit_bytes: int | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`mqproto node FILE NAME` as long as the block lasts; no file of its own may grow beyond the limit.
+    """Run `mqproto node FILE NAME` during the block; none of its files may grow beyond the limit.
 
-    With one it leaves no bytecode, of which the limit would cut the end.
+    With a limit it writes no bytecode, whose end the limit would cut off.
     """
 
     def limit() -> None:
@@ -154,7 +153,7 @@ def node(
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt in this block, as where a person has started the process."""
+    """Let Ctrl-C raise KeyboardInterrupt in this block, as if a person had started the process."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -163,9 +162,9 @@ def interruptible() -> Iterator[None]:
 
 
 def eventually(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-    """Wait until something holds. If it has not for a time that no machine needs, the test fails and says why.
+    """Wait until a condition holds. If it does not for longer than any machine needs, the test fails and says why.
 
-    What is waited for has the processor between two looks.
+    Between two looks, other tasks have the processor.
     """
     give_up_s = time.monotonic() + TIMEOUT_S
     while not holds():

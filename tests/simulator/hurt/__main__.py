@@ -1,4 +1,4 @@
-"""A thousand hurts to stores of real traffic, and a thousand kills that hurt nothing.  `make hurt`"""
+"""Damages stores of real traffic a thousand times, and kills nodes a thousand times without damage.  `make hurt`"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRIALS: Final = 1_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials that are asked for; the status is 1 if one of them fails."""
+    """Run the requested trials; the status is 1 if one of them fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulator.hurt", description=__doc__)
     default = int(os.environ.get("MQPROTO_HURT_TRIALS", str(TRIALS)))
     parser.add_argument("--trials", type=int, default=default, help=f"how many hurts (default {default:,})")
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _asked(options: argparse.Namespace, names: list[str]) -> list[Asked]:
-    """The trials that are to be run: each hurt as often as each other, then the kills."""
+    """Return the trials to run: each kind of damage equally often, then the kills."""
     if options.trial is not None:
         return [Asked(options.trial, names[options.trial % len(names)])]
     if options.kill is not None:

@@ -1,4 +1,4 @@
-"""Many trials at once: workers with a failing disk of their own, and the table of what came of it."""
+"""Many trials at once: workers, each with a failing disk, and the table of the results."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.simulator.hurt.verdict import FAILURES, Outcome
 
 WORK: Final = "from tests.simulator.hurt.campaign import work; work()"
 SHOWN: Final = 5
-"""So many differences of one trial are printed."""
+"""The most differences that are printed for one trial."""
 
 
 class Asked(NamedTuple):
-    """A trial that is to be run.
+    """A trial to run.
 
-    is_real: whether its nodes are processes of their own; drawn if it is None.
+    is_real: whether its nodes are separate processes; drawn at random if None.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 def trials(asked: Sequence[Asked], seed: int, jobs: int) -> Iterator[Result]:
-    """Run trials, several at once; those of failing disks are left out where nothing can compile one."""
+    """Run trials, several at once; those with failing disks are left out if no compiler is available."""
     waiting, done = SimpleQueue[Asked](), SimpleQueue[Result | BaseException]()
     can_fail = compiler() is not None
     chosen = [one for one in asked if can_fail or one.hurt not in TROUBLES]
@@ -77,7 +77,7 @@ def _employ(
     waiting: SimpleQueue[Asked],
     done: SimpleQueue[Result | BaseException],
 ) -> None:
-    """One worker: a process of its own, since a disk fails for all of a process."""
+    """Run one worker: a separate process, because a disk fails for a whole process."""
     environment = dict(os.environ)
     if library is not None:
         FailingDisk(disk)
@@ -107,7 +107,7 @@ def _employ(
 
 
 def work() -> None:
-    """What a worker does: one trial for each line that it is given."""
+    """Do a worker's job: one trial for each line that it gets."""
     disk = FailingDisk(Path(os.environ[VARIABLE])) if VARIABLE in os.environ else None
     for line in sys.stdin:
         seed, number, hurt, is_real = json.loads(line)
@@ -115,7 +115,7 @@ def work() -> None:
 
 
 def told(result: Result, seed: int, *, with_all: bool = False) -> str:
-    """One trial for people, with how to repeat it."""
+    """Describe one trial for people, with the command that repeats it."""
     lines = [f"{result.outcome}: {result.hurt}: {result.detail}"]
     lines += [f"  {difference}" for difference in result.silent[: None if with_all else SHOWN]]
     if not with_all and len(result.silent) > SHOWN:
@@ -130,7 +130,7 @@ def told(result: Result, seed: int, *, with_all: bool = False) -> str:
 
 
 def table(results: Sequence[Result]) -> str:
-    """How many trials of each hurt ended how."""
+    """Return how many trials of each kind of damage had each outcome."""
     counts: dict[str, Counter[Outcome]] = {}
     for result in results:
         counts.setdefault(result.hurt, Counter())[result.outcome] += 1

@@ -20,11 +20,11 @@ KILL: Final = 0
 
 
 class Trouble(NamedTuple):
-    """What the disk does.
+    """The disk's failure.
 
-    kinds: which calls are counted.
-    error: with which errno they fail; KILL kills the process at the call.
-    lasting: whether all that follow fail as well, or one alone.
+    kinds: the calls that are counted.
+    error: the errno with which they fail; KILL kills the process at the call.
+    lasting: whether all later calls fail as well, or only one.
     """
 
     kinds: int
@@ -42,18 +42,18 @@ TROUBLES: Final = {
     "read-only remount": Trouble(WRITES | GROWTH | FLUSHES | NAMES, errno.EROFS, lasting=True),
 }
 DEATH: Final = Trouble(WRITES | GROWTH | FLUSHES | NAMES, KILL, lasting=True)
-"""SIGKILL between two calls that write, or within one, of which whole pages of the file are written then."""
+"""SIGKILL between two calls that write, or within one; then whole pages of the file have been written."""
 COUNTED: Final = 2**30
 """So many calls pass, and are counted."""
 
 
 def compiler() -> str | None:
-    """What can compile disk.c here, if anything."""
+    """Return a compiler for disk.c, if there is one."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def compiled(folder: Path) -> Path:
-    """The library, in this folder.
+    """Return the library, compiled into this folder.
 
     Raises:
         subprocess.CalledProcessError: the compiler refuses.
@@ -66,7 +66,7 @@ def compiled(folder: Path) -> Path:
 
 
 class FailingDisk:
-    """The orders that all processes of one worker share, from the file that the environment names."""
+    """The orders that all processes of one worker share, in the file that the environment names."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -76,13 +76,13 @@ class FailingDisk:
         os.close(file)
 
     def arm(self, begins: Path, trouble: Trouble, passing: int) -> None:
-        """From now on, of the calls that write to files whose paths begin so, so many pass."""
+        """From now on, let so many calls pass that write to files whose paths begin like this."""
         self._page[: ORDERS.size] = ORDERS.pack(
             1, trouble.kinds, passing, trouble.error, trouble.lasting, 0, 0, os.fsencode(begins)
         )
 
     def disarm(self) -> tuple[int, int]:
-        """The disk is well again; returns how many calls were counted, and how many of them failed."""
+        """Let the disk work again; return how many calls were counted, and how many of them failed."""
         *_, calls, failures = FIELDS.unpack_from(self._page)
         self._page[: FIELDS.size] = FIELDS.pack(0, 0, 0, 0, 0, calls, failures)
         return calls, failures

@@ -1,7 +1,7 @@
-"""The hurts: what is done to the files of a store between the end of its node and the next start.
+"""The kinds of damage: changes to the files of a store between the end of its node and the next start.
 
-Files are hurt in place, as a disk hurts them: path and inode stay. What an operator does (a copy put back, a folder
-moved) is done as an operator does it.
+Files are damaged in place, as by a disk: path and inode stay. Changes by an operator (a copy is restored, a folder is
+moved) are made as an operator would make them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ELSEWHERE: Final = "elsewhere"
 WAL_HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
 HEADER_BYTES: Final = 68
-"""About how long the header of a segment of the log is."""
+"""About the length of the header of a log segment."""
 PAGES: Final = {2: "interior index", 5: "interior table", 10: "leaf of an index", 13: "leaf of a table"}
 KINDS: Final = {
     "tables": r"\.sqlite",
@@ -34,14 +34,14 @@ KINDS: Final = {
     "lock": r"\.sqlite-lock",
     "room set aside": r"\.sqlite-(reserve|wal-room)",
 }
-"""Kinds of files: how their names go on behind the node's."""
+"""Kinds of files: the ends of their names after the node's name."""
 
 
 class Scene(NamedTuple):
-    """What is hurt.
+    """The stores to damage.
 
     earlier: the folder with all stores at an earlier moment.
-    mislaid: what is taken away or exchanged is kept there, for an operator who looks for it.
+    mislaid: a folder for removed or exchanged files, where an operator may look for them.
     """
 
     folder: Path
@@ -52,10 +52,10 @@ class Scene(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What was done.
+    """The damage done.
 
-    node: to whose store.
-    detail: in one line.
+    node: the owner of the store.
+    detail: a description in one line.
     """
 
     node: str
@@ -66,10 +66,10 @@ Hurter = Callable[[Scene], Done | None]
 
 
 class Hurt(NamedTuple):
-    """One kind of hurt.
+    """One kind of damage.
 
-    act: does it; None if there is nothing that it could be done to.
-    kill_share: how often the nodes are killed before it, and not ended in order: that leaves other files.
+    act: does it; None if there is nothing to damage.
+    kill_share: how often the nodes are killed before it, instead of stopped in order: that leaves other files.
     copies: whether it needs stores of an earlier moment.
     """
 
@@ -79,13 +79,13 @@ class Hurt(NamedTuple):
 
 
 def files_of(folder: Path, node: str, kind: str) -> list[Path]:
-    """The files of one kind that a node has."""
+    """Return a node's files of one kind."""
     pattern = re.compile(re.escape(node) + KINDS[kind])
     return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
 
 
 def store_files(folder: Path, node: str) -> list[Path]:
-    """What an operator copies: NAME.sqlite*, without the lock."""
+    """Return the files that an operator copies: NAME.sqlite*, without the lock."""
     return sorted(
         path
         for path in folder.iterdir()
@@ -101,7 +101,7 @@ def _shuffled(scene: Scene) -> list[str]:
 
 
 def _some_file(scene: Scene, kind: str, *, filled: bool = True) -> tuple[str, Path] | None:
-    """A node and one of its files of a kind."""
+    """Return a node and one of its files of a kind."""
     for node in _shuffled(scene):
         found = [path for path in files_of(scene.folder, node, kind) if not filled or path.stat().st_size > 0]
         if found:
@@ -126,7 +126,7 @@ def _flip(scene: Scene, node: str, path: Path, at: int, what: str = "") -> Done:
 
 
 def bit_in(kind: str, low: float = 0.0, high: float = 1.0) -> Hurter:
-    """A bit flipped somewhere between two parts of what is used of a file."""
+    """Flip a bit somewhere between two parts of the used bytes of a file."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, kind)
@@ -141,7 +141,7 @@ def bit_in(kind: str, low: float = 0.0, high: float = 1.0) -> Hurter:
 
 
 def bit_in_page(kind: str) -> Hurter:
-    """A bit flipped in a page of the tables of one kind."""
+    """Flip a bit in a page of the tables of one kind."""
 
     def act(scene: Scene) -> Done | None:
         for node in _shuffled(scene):
@@ -167,7 +167,7 @@ def _page_kind(data: bytes, at: int) -> str:
 
 
 def bit_in_segment(part: str) -> Hurter:
-    """A bit flipped in the header, in a record, in the last record, or in the zeros of a segment."""
+    """Flip a bit in the header, in a record, in the last record, or in the zeros of a segment."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, "segment")
@@ -191,7 +191,7 @@ def bit_in_segment(part: str) -> Hurter:
 
 
 def bit_in_sqlites_log(part: str) -> Hurter:
-    """A bit flipped in the header, in the head of a frame, or in the page of one."""
+    """Flip a bit in the header, in a frame's head, or in a frame's page."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, "SQLite's log")
@@ -215,7 +215,7 @@ def bit_in_sqlites_log(part: str) -> Hurter:
 
 
 def changed(kind: str, how: str) -> Hurter:
-    """A file whose end is zeroed or cut, that has a block of zeros or of garbage, or that has grown."""
+    """Zero or cut the end of a file, put a block of zeros or garbage into it, or let it grow."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, kind, filled=kind != "lock")
@@ -246,7 +246,7 @@ def changed(kind: str, how: str) -> Hurter:
 
 
 def missing(kind: str) -> Hurter:
-    """A file is not there."""
+    """Remove a file."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, kind, filled=False)
@@ -261,7 +261,7 @@ def missing(kind: str) -> Hurter:
 
 
 def stale(kind: str) -> Hurter:
-    """A file is of an earlier moment, as a copy of that file alone puts it back."""
+    """Replace a file by its state at an earlier moment, as by restoring only that file."""
 
     def act(scene: Scene) -> Done | None:
         for node in _shuffled(scene):
@@ -288,7 +288,7 @@ def stale(kind: str) -> Hurter:
 
 
 def swapped_within(scene: Scene) -> Done | None:
-    """Two files of one store are exchanged."""
+    """Exchange two files of one store."""
     for node in _shuffled(scene):
         paths = store_files(scene.folder, node)
         if len(paths) > 1:
@@ -297,7 +297,7 @@ def swapped_within(scene: Scene) -> Done | None:
 
 
 def swapped_between(kind: str) -> Hurter:
-    """A file of one node's store is exchanged with the same of another's."""
+    """Exchange a file of one node's store with the same file of another's."""
 
     def act(scene: Scene) -> Done | None:
         one, other, _ = _shuffled(scene)
@@ -320,7 +320,7 @@ def _swap(scene: Scene, node: str, one: Path, other: Path) -> Done:
 
 
 def restored(*, in_place: bool) -> Hurter:
-    """A whole store is put back as it was at an earlier moment: `cp` over the files, or after `rm`."""
+    """Restore a whole store to an earlier moment: `cp` over the files, or after `rm`."""
 
     def act(scene: Scene) -> Done | None:
         for node in _shuffled(scene):
@@ -348,7 +348,7 @@ def restored(*, in_place: bool) -> Hurter:
 
 
 def moved_away(scene: Scene) -> Done | None:
-    """A whole store is gone; only its life file stays, if there is one."""
+    """Remove a whole store; only its life file stays, if there is one."""
     node = next((node for node in _shuffled(scene) if store_files(scene.folder, node)), None)
     if node is None:
         return None
@@ -360,7 +360,7 @@ def moved_away(scene: Scene) -> Done | None:
 
 
 def copied(scene: Scene) -> Done | None:
-    """A store is copied to another folder, with the file of its life or without."""
+    """Copy a store to another folder, with the file of its life or without."""
     node = next((node for node in _shuffled(scene) if store_files(scene.folder, node)), None)
     if node is None:
         return None
@@ -372,14 +372,14 @@ def copied(scene: Scene) -> Done | None:
 
 
 def nothing(scene: Scene) -> Done | None:
-    """For those that were only killed."""
+    """Do nothing, for trials that only kill."""
     return Done(scene.dice.choice(scene.names), "nothing but the kill")
 
 
 LEFT_BY_KILLS: Final = frozenset({"SQLite's log", "SQLite's shared memory", "segment"})
-"""Files that an end in order removes."""
+"""Files that an orderly end removes."""
 IN_FULL: Final = 0.15
-"""After an end in order all is in the tables; after a kill much of them is still in SQLite's log."""
+"""After an orderly end all data is in the tables; after a kill much of it is still in SQLite's log."""
 
 
 def _share(kind: str) -> float:

@@ -1,7 +1,7 @@
-"""What producers and consumers know by themselves: what was accepted, and what was received.
+"""The producers' and consumers' own records: the messages that were accepted, and those that were received.
 
-They write it down as it happens, a line each, into a file that no hurt touches; so it outlives a process that is
-killed. A verdict compares these lines and nothing that a store says.
+They write each event as it happens, a line each, into a file that is never damaged; so it outlives a process that is
+killed. A verdict compares only these lines, and uses nothing from a store.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Event = Literal["sent", "sending", "taken", "taking", "said", "record"]
 class Flow(NamedTuple):
     """One kind of message.
 
-    end: in which place each of its messages has to end, once.
-    copies: in which places there has to be a copy, once it has ended.
+    end: the place where each of its messages has to end, once.
+    copies: the places where there has to be a copy, once the message has ended.
     """
 
     end: str
@@ -39,34 +39,35 @@ FLOWS: Final = {
     "lostorder": Flow("deadxact", transactional=True),
     "lostnote": Flow("deadletter", transactional=False),
 }
-"""By the first word of a message's label. The last two end as dead letters: one goes to a queue that is not there,
-one without a transaction to a queue that takes none without."""
+"""The flows by the first word of a message's label. The last two end as dead letters: one goes to a missing queue, one
+without a transaction to a transactional queue.
+"""
 
 
 def flow_of(label: str) -> Flow:
-    """The flow that a label belongs to."""
+    """Return the flow that a label belongs to."""
     return FLOWS[label.partition("-")[0]]
 
 
 def body_of(seed: int, label: str) -> bytes:
-    """A message's body, which its label decides: no two are alike but the empty ones."""
+    """Return a message's body, which depends on its label: all bodies differ, except the empty ones."""
     dice = Random(f"{seed}/{label}")
     size = dice.choice(SIZES)
     return label.encode() if size == 30 else dice.randbytes(size)
 
 
 def digest(body: bytes) -> str:
-    """What stands for a body in the ledger."""
+    """Return the digest that stands for a body in the ledger."""
     return sha256(body).hexdigest()[:24]
 
 
 class Line(NamedTuple):
-    """One thing that happened.
+    """One event.
 
-    phase: 0 before the hurt, 1 after it, while what was accepted before finishes; 2 for what is accepted then.
-    place: for `taken`: from which queue; for all others: at which node.
-    label: of the message; for `record`, which is about a message that a commit has brought or taken, also.
-    what: the body's digest, what was said, or a `Trace` of the record.
+    phase: 0 before the damage, 1 after it, while earlier messages finish; 2 for messages accepted then.
+    place: for `taken`, the queue; for all others, the node.
+    label: the message's; also for `record`, which is about a message in a commit.
+    what: the body's digest, the printed text, or a `Trace` of the record.
     """
 
     event: Event
@@ -77,10 +78,10 @@ class Line(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A message in a commit, as the harness saw it go to the store.
+    """A message in a commit, as the harness saw it written to the store.
 
     first, last: the number of the commit; two numbers if it is one of these, and nobody saw which.
-    queue, queue_name: where the message is, by number and as people call it.
+    queue, queue_name: where the message is, by number and by name.
     """
 
     first: int
@@ -98,32 +99,33 @@ class Ledger:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write(self, event: Event, place: str, label: str = "", what: str = "") -> None:
-        """Something has happened. One call of the system's, so a killed process leaves whole lines."""
+        """Write an event, with one system call, so that a killed process leaves whole lines."""
         os.write(self._file, json.dumps([event, self.phase, place, label, what]).encode() + b"\n")
 
     def close(self) -> None:
-        """Leave the file."""
+        """Close the file."""
         os.close(self._file)
 
 
 def read(path: Path) -> Iterator[Line]:
-    """The lines of a ledger."""
+    """Return the lines of a ledger."""
     for line in path.read_text().splitlines():
         yield Line(*json.loads(line))
 
 
 @dataclass
 class Account:
-    """What the lines of a ledger come to.
+    """A summary of the lines of a ledger.
 
     Attributes:
-        accepted: what producers were told is accepted: the phase, by label, in their order.
-        uncertain: what they had handed in when the node died: it may come once or not at all.
-        received: by label: from which place, the digest, and in which phase; in the order of the consumers.
-        unanswered: what a consumer had committed to when the node died, by label and place: it may come again.
-        order: from which place messages were received, in that order.
-        said: what nodes and commands printed: in which phase, of which node.
-        traces: by node: the messages of its commits before the hurt.
+        accepted: the messages that producers were told are accepted: the phase, by label, in order.
+        uncertain: the messages handed in when the node died: each may come once or not at all.
+        received: by label: the place, the digest and the phase; in the order of the consumers.
+        unanswered: the messages being committed by a consumer when the node died, by label and place: they may come
+            again.
+        order: by place, the order in which messages were received.
+        said: the output of nodes and commands: by phase and node.
+        traces: by node: the messages of its commits before the damage.
     """
 
     accepted: dict[str, int] = field(default_factory=dict)
@@ -136,7 +138,7 @@ class Account:
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Account:
-        """Add the lines up."""
+        """Summarize the lines."""
         account = cls()
         for line in lines:
             if line.event == "sending":

@@ -1,7 +1,7 @@
-"""Which messages a printed line names. Strictly: by identifier, by record or range of records, or by the queue.
+"""The messages that a printed line names, strictly: by identifier, by record or range of records, or by the queue.
 
-Where each message was is what the harness saw go to the stores before the hurt. A line about one node names nothing
-that another has.
+The harness saw what went to the stores before the damage, so it knows where each message was. A line about one node
+names nothing that only another node has.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ RANGES: Final = (
     r"records? (?P<first>\d+)(?: to (?P<last>\d+))?",
     r"up to record (?P<upto>\d+)",
 )
-"""How lines name records; `upto` alone names all after the record that was named before it."""
+"""The forms in which lines name records; `upto` alone names all after the record named before it."""
 
 
 class Spot(NamedTuple):
-    """A message in a store: in which queue, by number and as people call it, and its MessageID."""
+    """A message in a store: its queue, by number and by name, and its MessageID."""
 
     queue: int
     name: str
@@ -34,11 +34,11 @@ class Spot(NamedTuple):
 
 @dataclass
 class Known:
-    """Where the messages of one node's store were.
+    """The places of the messages in one node's store.
 
     Attributes:
         spots: by label: where it waited.
-        records: by label: the commits that brought or took it, each as the first and the last that it can be.
+        records: by label: the commits that brought or removed it, each as the first and the last possible one.
     """
 
     spots: dict[str, set[Spot]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Known:
 
     @classmethod
     def of(cls, traces: Iterable[tuple[str, Trace]]) -> Known:
-        """By what the harness saw go to the store."""
+        """Make it from the data that the harness saw written to the store."""
         found = cls()
         for label, trace in traces:
             found.spots.setdefault(label, set()).add(Spot(trace.queue, trace.queue_name, trace.message_id))
@@ -55,12 +55,12 @@ class Known:
 
 
 def final_ack_of(message_id: int) -> str:
-    """What stands for the label of the FinalAck of a message."""
+    """Return the text that replaces the label for the FinalAck of a message."""
     return f"the FinalAck of {message_id}"
 
 
 def label_of(packet: bytes) -> str | None:
-    """The label of a message, and of a FinalAck what it is about; None of one that has none."""
+    """Return the label of a message, or for a FinalAck that of its message; None if there is none."""
     try:
         message = decode_packet(packet)
     except WireFormatError:
@@ -73,7 +73,7 @@ def label_of(packet: bytes) -> str | None:
 
 
 def named(lines: Iterable[str], found: Known) -> set[str]:
-    """The labels of all messages of a node that these lines name."""
+    """Return the labels of all messages of a node that these lines name."""
     return {
         label for label in found.spots.keys() | found.records.keys() if _is_named(label, list(lines), found)
     }

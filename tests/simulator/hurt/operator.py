@@ -1,4 +1,4 @@
-"""Somebody who reads what a node says when it does not start, and does just that."""
+"""An operator who reads the message of a node that does not start, and follows its advice exactly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from tests.simulator.hurt.ledger import Ledger
 
 REMEDIES: Final = 4
-"""How often one node's store is cared for before the operator gives up."""
+"""How often one node's store is repaired before the operator gives up."""
 GIVEN_UP: Final = "the operator gives up"
 EMPTIED: Final = "the operator moves the store away, and the node begins anew"
 UNDONE: Final = "the operator puts back what was there"
@@ -17,59 +17,59 @@ REMOVED: Final = "the operator removes the file that is another node's"
 
 
 class Repaired(NamedTuple):
-    """What a repair has printed, and whether it could be done."""
+    """The output of a repair, and whether it succeeded."""
 
     lines: list[str]
     is_done: bool
 
 
 class Nodes(Protocol):
-    """What an operator needs of the nodes."""
+    """The operations on nodes that an operator needs."""
 
     folder: Path
     errors: dict[str, str]
     """Why nodes are down that have ended by themselves."""
     elsewhere: dict[str, Path]
-    """The folders of nodes that are started in another one than all others."""
+    """The folders of nodes that are started in another folder than the others."""
 
     def path(self, name: str) -> Path:
-        """The store of a node."""
+        """Return the path of a node's store."""
 
     def is_up(self, name: str) -> bool:
         """Whether a node runs."""
 
     def spawn(self, *names: str) -> None:
-        """Have nodes begin to start, all at once."""
+        """Begin to start nodes, all at once."""
 
     def open(self, name: str) -> str | None:
-        """Wait until a node has started; why it does not, or None."""
+        """Wait until a node has started; return why it does not start, or None."""
 
     def stop(self, *names: str) -> None:
-        """End nodes in order, all of them by default."""
+        """Stop nodes in order, by default all of them."""
 
     def repair(self, name: str) -> Repaired:
-        """`mqproto store repair` on the store of a node."""
+        """Run `mqproto store repair` on a node's store."""
 
     def adopt(self, name: str, how: str) -> Repaired:
-        """`mqproto store adopt --HOW` on the store of a node."""
+        """Run `mqproto store adopt --HOW` on a node's store."""
 
     def produce(self, labels: list[str]) -> None:
-        """An application at the sender sends messages."""
+        """Let an application at the sender send messages."""
 
     def consume_all(self) -> None:
-        """Applications take all that is to be had."""
+        """Let applications take all available messages."""
 
     def calm(self) -> None:
         """Wait until nothing more comes."""
 
 
 class Operator:
-    """Follows the advice of the lines that are printed.
+    """Follows the advice of the printed lines.
 
     Args:
-        mislaid: a folder with files as they were before they were taken away or exchanged; None if nobody has them.
-        copied: of which node there is a copy in another folder; empty for none.
-        original_lives: whether that goes on.
+        mislaid: a folder with the files as they were before they were removed or exchanged; None if nobody has them.
+        copied: the node of which there is a copy in another folder; empty if there is none.
+        original_lives: whether the original continues.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Operator:
         self._remedies = dict.fromkeys(names, 0)
 
     def starts(self, nodes: Nodes) -> None:
-        """Start all nodes. Of a copy, if there is one, what goes on there is tried first."""
+        """Start all nodes. If there is a copy, the one that is to continue is tried first."""
         if self._copied and self._original_lives:
             self._start(nodes, self._copied)
             if nodes.is_up(self._copied):
@@ -103,7 +103,7 @@ class Operator:
             self._start(nodes, name)
 
     def looks(self, nodes: Nodes) -> None:
-        """Start those again that have ended by themselves, as their last line says."""
+        """Restart nodes that have ended by themselves, as their last line advises."""
         for name, line in list(nodes.errors.items()):
             if not nodes.is_up(name) and self._heeds(nodes, name, line):
                 self._start(nodes, name)
@@ -114,7 +114,7 @@ class Operator:
                 return
 
     def _heeds(self, nodes: Nodes, name: str, line: str) -> bool:
-        """Do what a line says; whether the node can be tried again."""
+        """Follow a line's advice; return whether the node can be tried again."""
         self._remedies[name] += 1
         if self._remedies[name] > REMEDIES:
             nodes.errors.pop(name, None)
@@ -158,7 +158,7 @@ class Operator:
         return True
 
     def _puts_back(self, nodes: Nodes, name: str) -> bool:
-        """What was mislaid is found again, or the node begins with an empty store."""
+        """Restore mislaid files if they are found, or let the node begin with an empty store."""
         if self._mislaid_of(name) and self._dice.random() < 0.5:
             return self._finds_again(nodes, name)
         away = nodes.folder / f"{name}-away-{self._remedies[name]}"
@@ -171,14 +171,14 @@ class Operator:
         return True
 
     def _finds_again(self, nodes: Nodes, name: str) -> bool:
-        """What was there before the hurt is put back."""
+        """Restore the files from before the damage."""
         for path in self._mislaid_of(name):
             path.rename(nodes.folder / path.name)
         self._say(name, UNDONE)
         return True
 
     def _mislaid_of(self, name: str) -> list[Path]:
-        """The files of one node that somebody has kept."""
+        """Return the files of one node that were kept."""
         if self._mislaid is None or not self._mislaid.exists():
             return []
         return [path for path in self._mislaid.iterdir() if path.name.startswith(f"{name}.")]

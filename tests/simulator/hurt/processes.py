@@ -1,4 +1,4 @@
-"""The same three nodes as processes of `mqproto node`, with sockets; what operators do goes through the command.
+"""The same three nodes as processes of `mqproto node`, with sockets; operators' actions go through the command.
 
 Messages are left waiting by ending the nodes that they would go to.
 """
@@ -58,18 +58,18 @@ resend_timeouts_long_s = 5
 resend_timeouts_final_s = 10
 """
 GONE: Final = "gone-orders"
-"""A queue of which the destination itself knows nothing."""
+"""A queue that the destination itself does not know."""
 QUEUES: Final = {"orders": "orders", "notes": "notes", "deadxact": GONE, "deadletter": "orders"}
-"""To which queue a message is sent, by where it ends."""
+"""The queue to which a message is sent, by where it ends."""
 BUGS: Final = ("Traceback", "a bug in mqproto")
-"""What a program says that has broken off."""
+"""Texts that a program prints if it has crashed."""
 PATIENCE_S: Final = 10.0
 """How long a client waits for a node that ends meanwhile."""
 LOOK_S: Final = 0.05
 EMPTY_S: Final = 0.15
-"""So long after nothing waits for anybody any more, nothing more comes."""
+"""After so long with nothing waiting for anybody, nothing more comes."""
 QUIET_S: Final = 3.0
-"""The same where something does wait: longer than a resend takes."""
+"""The same if something still waits: longer than a resend takes."""
 LONGEST_S: Final = 20.0
 
 T = TypeVar("T")
@@ -108,14 +108,14 @@ class Processes:
         self._output_from = dict.fromkeys(NAMES, 0)
 
     def path(self, name: str) -> Path:
-        """The store of a node."""
+        """Return the path of a node's store."""
         return places.store_path(self._home(name), name)
 
     def _home(self, name: str) -> Path:
         return self.elsewhere.get(name, self.folder)
 
     def is_up(self, name: str) -> bool:
-        """Whether a node runs. One that has ended by itself has said why."""
+        """Whether a node runs. One that has ended by itself has printed why."""
         process = self._running.get(name)
         if process is None:
             return False
@@ -125,7 +125,7 @@ class Processes:
         return False
 
     def spawn(self, *names: str) -> None:
-        """Have processes begin to start, all at once; `open` waits for each."""
+        """Begin to start processes, all at once; `open` waits for each."""
         for name in names:
             if name in self._running or name in self._spawned:
                 continue
@@ -145,7 +145,7 @@ class Processes:
                 )
 
     def open(self, name: str) -> str | None:
-        """Start a node; why it does not start, or None."""
+        """Start a node; return why it does not start, or None."""
         self.spawn(name)
         process = self._spawned.pop(name)
         assert process.stdout is not None
@@ -164,7 +164,7 @@ class Processes:
         return failure
 
     def _failure(self, name: str, process: subprocess.Popen[bytes]) -> str:
-        """The line with which a process has ended.
+        """Return the line with which a process has ended.
 
         Raises:
             AssertionError: it has ended with a traceback.
@@ -176,7 +176,7 @@ class Processes:
         return last_error(output, start) or f"exit status {process.returncode}"
 
     def end(self, number: signal.Signals, *names: str) -> None:
-        """Send nodes a signal, and wait until they have ended."""
+        """Send a signal to nodes, and wait until they have ended."""
         for name in names:
             if name in self._running:
                 self._running[name].send_signal(number)
@@ -186,15 +186,15 @@ class Processes:
                 _closed(process)
 
     def stop(self, *names: str) -> None:
-        """Nodes end in order, all of them by default."""
+        """Stop nodes in order, by default all of them."""
         self.end(signal.SIGTERM, *(names or NAMES))
 
     def repair(self, name: str) -> Repaired:
-        """`mqproto store repair` as it is typed."""
+        """Run `mqproto store repair` as it is typed."""
         return self._typed("repair", str(self.path(name)))
 
     def adopt(self, name: str, how: str) -> Repaired:
-        """`mqproto store adopt` as it is typed."""
+        """Run `mqproto store adopt` as it is typed."""
         return self._typed("adopt", str(self.path(name)), f"--{how}")
 
     def _typed(self, *words: str) -> Repaired:
@@ -208,7 +208,7 @@ class Processes:
     # Applications
 
     def produce(self, labels: list[str]) -> None:
-        """An application at the sender sends messages, those with one destination in one request."""
+        """Let an application at the sender send messages; those with one destination go in one request."""
         groups: dict[tuple[str, bool], list[str]] = {}
         for label in labels:
             groups.setdefault((flow_of(label).end, flow_of(label).transactional), []).append(label)
@@ -237,7 +237,7 @@ class Processes:
                     self.ledger.write("sent", SENDER, label)
 
     def consume(self, place: str, limit: int) -> int:
-        """An application takes messages in one transaction; how many there were."""
+        """Let an application take messages in one transaction; return their number."""
         name, queue = PLACES[place]
 
         async def take(client: Client) -> int:
@@ -252,7 +252,7 @@ class Processes:
         return self._asked(name, take) or 0
 
     def consume_all(self) -> None:
-        """Applications take all that is to be had, wherever it has ended."""
+        """Let applications take all available messages, at every place where they end."""
         for place in PLACES:
             while self.consume(place, 50):
                 pass
@@ -274,7 +274,7 @@ class Processes:
         trio.run(calm)
 
     async def _look(self) -> tuple[str, bool]:
-        """What waits where, and whether nobody waits for anything."""
+        """Return what waits where, and whether nothing waits for anybody."""
         seen, waits = [], False
         for name in NAMES:
             if not self.is_up(name):
@@ -294,7 +294,7 @@ class Processes:
         return repr(seen), not waits
 
     def _asked(self, name: str, act: Callable[[Client], Awaitable[T]]) -> T | None:
-        """What a client comes to; None if its node ends meanwhile, or says that it cannot."""
+        """Return a client's result; None if its node ends meanwhile, or reports that it cannot."""
         if not self.is_up(name):
             return None
 
@@ -330,7 +330,7 @@ class Processes:
         return self.folder / f"{name}.log"
 
     def _output(self, name: str) -> Path:
-        """Where its standard error output goes: no disk that fails has that."""
+        """Return the file for its standard error output, which is not on a failing disk."""
         return self.folder / f"output-of-{name}"
 
 
@@ -341,7 +341,7 @@ def _closed(process: subprocess.Popen[bytes]) -> None:
 
 
 def _notices(log: Path, start: int) -> Iterator[str]:
-    """What a node says of its store when it starts."""
+    """Return what a node prints about its store when it starts."""
     with log.open("rb") as file:
         file.seek(start)
         for line in file.read().decode("utf-8", "replace").splitlines():
@@ -354,9 +354,9 @@ def _notices(log: Path, start: int) -> Iterator[str]:
 
 
 class Seen(NamedTuple):
-    """What a store had at a moment.
+    """The content of a store at some moment.
 
-    messages: its messages, each by its key and MessageID: the key of one that is gone may be another's later.
+    messages: its messages, each by its key and MessageID, because the key of a deleted one may be used again.
     record: its newest record.
     """
 
@@ -368,17 +368,17 @@ NOTHING: Final = Seen(frozenset(), 0)
 
 
 def trace_store(ledger: Ledger, name: str, path: Path, before: Seen = NOTHING) -> Seen:
-    """Write down which messages a store has, and in which records of its log; it is whole, and its node has ended.
+    """Record which messages a store has, and in which records of its log; it is undamaged, and its node has ended.
 
     Args:
-        before: what it had earlier; what it has beyond that came later.
+        before: its content at an earlier moment; additional messages came later.
     """
     with closing(salvaged(SYSTEM_FILES, path)) as found:
         return _traced(ledger, name, found, before, _seen_without_log(path))
 
 
 def _seen_without_log(path: Path) -> Seen:
-    """What the tables of a store have but for what SQLite's log has: that is the store at another moment."""
+    """Return the content of a store's tables without SQLite's log: that is the store at another moment."""
     with suppress(sqlite3.Error), closing(opened(path, with_log=False)) as db:
         [(record,)] = db.execute("SELECT record FROM log").fetchall()
         return Seen(frozenset(db.execute("SELECT key, message_id FROM message")), record - 1)

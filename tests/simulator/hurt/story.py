@@ -1,4 +1,4 @@
-"""What happens in one trial before the hurt, and what after it: the same steps for nodes of either engine."""
+"""The events of one trial before the damage and after it: the same steps for both kinds of nodes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ MIDDLING: Final = LogLimits(200_000, 3, 400_000, 16, 64_000)
 WHERE: Final = ("destination", "intermediate", "gap", "sender")
 """Where messages are left waiting."""
 FURTHER: Final = 8
-"""How many batches are sent after the hurt."""
+"""How many batches are sent after the damage."""
 FIRST_FURTHER: Final = 50_000
-"""The number of the first message of these."""
+"""The number of the first message in these batches."""
 
 
 class Plan(NamedTuple):
-    """What is drawn of one trial before anything happens.
+    """The random choices for one trial, made before anything happens.
 
-    kill_after: at which of the commits and sends after its last start the process dies; None for an end in order.
+    kill_after: the commit or send after its last start at which the process dies; None for an orderly end.
     waits: where messages are left waiting.
     copies: whether a copy of an earlier moment is needed; nodes that are processes are ended for it.
-    copy_stopped: whether that is of nodes that have stopped, or that were killed.
-    trouble: what the disk of `victim` does, from which call on; `starts_anew`: whether its node is started again
+    copy_stopped: whether the copy is of stopped nodes, or of killed ones.
+    trouble: the failure of `victim`'s disk, and its first call; `starts_anew`: whether the node is started again
         meanwhile.
     """
 
@@ -54,7 +54,7 @@ def planned(dice: Random, seed: int, kind: Hurt, *, trouble: Trouble | None, cal
     """Draw a trial.
 
     Args:
-        calls: the most calls of the system's that the victim's store makes.
+        calls: the most system calls that the victim's store makes.
     """
     killed = dice.random() < kind.kill_share
     waits = frozenset(where for where in WHERE if dice.random() < 0.7)
@@ -75,14 +75,14 @@ def planned(dice: Random, seed: int, kind: Hurt, *, trouble: Trouble | None, cal
 
 
 class Labels:
-    """The names of messages, in order."""
+    """Labels of messages, in order."""
 
     def __init__(self, dice: Random, first: int = 0) -> None:
         self._dice = dice
         self._next = first
 
     def some(self, count: int) -> list[list[str]]:
-        """`count` batches of labels of all flows."""
+        """Return `count` batches of labels of all flows."""
         batches = []
         for _ in range(count):
             batch = []
@@ -100,7 +100,7 @@ class Labels:
 def before(
     folder: Path, ledger: Ledger, plan: Plan, copy: Callable[[], None], disk: FailingDisk | None
 ) -> None:
-    """Traffic, until the process ends: in order, or by a kill. It runs in a process of its own.
+    """Run traffic until the process ends, in order or by a kill. This runs in a separate process.
 
     Args:
         copy: keeps the stores as they are now.
@@ -185,7 +185,7 @@ def _start_all(system: System) -> None:
 def before_real(
     folder: Path, ledger: Ledger, plan: Plan, copy: Callable[[], None], disk: FailingDisk | None
 ) -> None:
-    """The same with node processes. Messages wait for nodes that are down."""
+    """Do the same with node processes. Messages wait for nodes that are down."""
     dice = chance(plan.shape.seed, "traffic")
     labels = Labels(dice)
     nodes = Processes(folder, ledger, plan.shape.seed)
@@ -230,7 +230,7 @@ def before_real(
 
 
 def after(nodes: Nodes, ledger: Ledger, plan: Plan, operator: Operator) -> None:
-    """All that waits is delivered, then further messages are. It runs in a process of its own."""
+    """Deliver all waiting messages, then further ones. This runs in a separate process."""
     labels = Labels(chance(plan.shape.seed, "further"), FIRST_FURTHER)
     ledger.phase = 1
     operator.starts(nodes)
@@ -245,7 +245,7 @@ def after(nodes: Nodes, ledger: Ledger, plan: Plan, operator: Operator) -> None:
 
 
 def _finish(nodes: Nodes, operator: Operator) -> None:
-    """Time passes and consumers receive until nothing more comes."""
+    """Let time pass and consumers receive until nothing more comes."""
     for _ in range(2):
         nodes.calm()
         operator.looks(nodes)

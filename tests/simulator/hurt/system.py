@@ -1,7 +1,7 @@
-"""A sender, an intermediate and a destination with real stores, and wires and a clock that only the harness moves.
+"""A sender, an intermediate and a destination with real stores; only the harness moves the wires and the clock.
 
-Cores, stores and the loop between them are those of nodes; sockets and waiting are left out, so that a trial lasts a
-fraction of a second. All three live in one process, which the harness forks, and kills as it would kill a node.
+Cores, stores and the loop between them are those of nodes. Sockets and waiting are left out, so a trial lasts a
+fraction of a second. All three live in one process, which the harness forks and kills as it would kill a node.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ QUEUES: Final = {
     )
 }
 NOWHERE: Final = 99
-"""The identifier of a queue that is not there."""
+"""The identifier of a missing queue."""
 PLACES: Final = {
     "orders": (DESTINATION, "orders"),
     "notes": (DESTINATION, "notes"),
@@ -63,23 +63,23 @@ PLACES: Final = {
     "deadxact": (SENDER, SystemQueue.DEADXACT.value),
     "deadletter": (DESTINATION, SystemQueue.DEADLETTER.value),
 }
-"""Where messages end: at which node, in which queue."""
+"""The places where messages end: the node and the queue."""
 CONSUMER: Final = 1
 CALM_MS: Final = 3_000
 QUIET: Final = 4
-"""After so many spans of CALM_MS without a chunk on a wire nothing more comes."""
+"""After so many periods of CALM_MS without a chunk on a wire, nothing more comes."""
 CALMS: Final = 30
 
 
 class Shape(NamedTuple):
-    """What a trial's nodes are like."""
+    """The properties of a trial's nodes."""
 
     seed: int
     limits: LogLimits
     window_size: int
 
     def settings(self) -> Settings:
-        """Short timers, as those of three-node."""
+        """Return settings with short timers, as in three-node."""
         settings = load("three-node").nodes[SENDER].settings
         return replace(settings, window_size=self.window_size)
 
@@ -88,7 +88,7 @@ class System(Net):
     """Three nodes on real stores in one folder.
 
     Args:
-        hours: how long after the beginning of the trial it is now.
+        hours: the hours since the beginning of the trial.
     """
 
     def __init__(self, folder: Path, ledger: Ledger, shape: Shape, hours: int = 0) -> None:
@@ -100,7 +100,7 @@ class System(Net):
         """Why a node is down, if it ended by itself."""
         self.elsewhere: dict[str, Path] = {}
         self.strike: Callable[[], None] = lambda: None
-        """Called before each commit and each send: somebody may kill the process there."""
+        """Called before each commit and each send: it may kill the process there."""
         self._shape = shape
         self._sending: dict[str, list[str]] = {name: [] for name in NAMES}
         self._taking: dict[str, list[tuple[str, str, str]]] = {name: [] for name in NAMES}
@@ -118,21 +118,21 @@ class System(Net):
             self.route(name, INTERMEDIATE, INTERMEDIATE)
 
     def route_over_the_intermediate(self) -> None:
-        """The sender's way to the destination, from its next start on."""
+        """Set the sender's way to the destination over the intermediate, from its next start on."""
         self.route(SENDER, DESTINATION, INTERMEDIATE)
 
     def route_directly(self) -> None:
-        """The same without the intermediate."""
+        """Set the way without the intermediate."""
         self.route(SENDER, DESTINATION, DESTINATION)
 
     # Lives
 
     def path(self, name: str) -> Path:
-        """The store of a node."""
+        """Return the path of a node's store."""
         return places.store_path(self.elsewhere.get(name, self.folder), name)
 
     def open(self, name: str) -> str | None:
-        """Start a node as simulator/node/node.py does; why it does not start, or None."""
+        """Start a node as simulator/node/node.py does; return why it does not start, or None."""
         node = self.nodes[name]
         try:
             store = Store(self.path(name), node.guid, self._shape.limits)
@@ -157,7 +157,7 @@ class System(Net):
         return None
 
     def kill(self, name: str) -> None:
-        """A node is gone, and gives its files free."""
+        """Kill a node, which frees its files."""
         super().kill(name)
         self._sending[name].clear()
         self._taking[name].clear()
@@ -165,7 +165,7 @@ class System(Net):
             self.stores.pop(name).close()
 
     def stop(self, *names: str) -> None:
-        """Nodes end in order, all of them by default."""
+        """Stop nodes in order, by default all of them."""
         for name in names or NAMES:
             node = self.nodes[name]
             if node.core is not None:
@@ -175,10 +175,10 @@ class System(Net):
                 self.kill(name)
 
     def spawn(self, *names: str) -> None:
-        """They start when they are opened."""
+        """Do nothing: nodes start when they are opened."""
 
     def adopt(self, name: str, how: str) -> Repaired:
-        """What `mqproto store adopt` does."""
+        """Do what `mqproto store adopt` does."""
         try:
             if how == "moved":
                 adopt_moved(SYSTEM_FILES, self.path(name), None)
@@ -189,7 +189,7 @@ class System(Net):
         return Repaired([f"adopted as {how}"], is_done=True)
 
     def repair(self, name: str) -> Repaired:
-        """What `mqproto store repair` does and prints."""
+        """Do what `mqproto store repair` does and prints."""
         self._repair_count += 1
         try:
             found = repair(SYSTEM_FILES, self.path(name), f"{self._repair_count}")
@@ -202,7 +202,7 @@ class System(Net):
         return self.nodes[name].core is not None
 
     def carry_out(self, node: Node, batch: Batch) -> None:
-        """One node does what it has decided; one whose disk fails ends with a line."""
+        """Let one node do what it has decided; one whose disk fails ends with a line."""
         try:
             carry_out(node.up, batch, self.now, _Hands(self, node, self.stores[node.name]))
             if batch.writes is None and node.core is not None:
@@ -220,11 +220,11 @@ class System(Net):
         self._taking[node.name].clear()
 
     def deliver(self, node: Node, delivery: Delivery) -> None:
-        """An application is given messages."""
+        """Give messages to an application."""
         self._given.append(delivery)
 
     def trace(self, name: str, record: int, writes: Writes) -> None:
-        """Write down which messages a commit brings and takes."""
+        """Record which messages a commit brings and removes."""
         if self.ledger.phase:
             return
         queues, messages = self._queues[name], self._messages[name]
@@ -248,7 +248,7 @@ class System(Net):
     # Applications
 
     def produce(self, labels: list[str]) -> None:
-        """An application at the sender sends messages, a batch of them in one go."""
+        """Let an application at the sender send messages, a whole batch at once."""
         core = self.nodes[SENDER].core
         if core is None:
             return
@@ -276,7 +276,7 @@ class System(Net):
         self.run()
 
     def consume(self, place: str, limit: int) -> int:
-        """An application takes messages in one transaction; how many there were."""
+        """Let an application take messages in one transaction; return their number."""
         name, queue = PLACES[place]
         core = self.nodes[name].core
         if core is None:
@@ -303,13 +303,13 @@ class System(Net):
         return len(delivery.messages)
 
     def consume_all(self) -> None:
-        """Applications take all that is to be had, wherever it has ended. A node that ends meanwhile is left alone."""
+        """Let applications take all available messages at all places, except from a node that ends meanwhile."""
         for place in PLACES:
             while self.consume(place, 50):
                 pass
 
     def calm(self) -> None:
-        """Time passes until no bytes have crossed a wire for a while."""
+        """Let time pass until no bytes have crossed a wire for a while."""
         quiet = 0
         for _ in range(CALMS):
             self.traffic.clear()
@@ -320,7 +320,7 @@ class System(Net):
 
 
 class _Hands:
-    """Those of one node."""
+    """The hands of one node."""
 
     def __init__(self, system: System, node: Node, store: Store) -> None:
         self._system = system

@@ -1,6 +1,6 @@
-"""Stores of real traffic that are hurt: what comes of it is told, or nothing does. Long form: `make hurt`.
+"""Damaged stores of real traffic: the consequences are reported, or there are none. Long form: `make hurt`.
 
-Here are one trial of some hurts, and some kills that hurt nothing, one of them with processes of nodes.
+Here are one trial for some kinds of damage, and some kills without damage, one of them with node processes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def three_stores(folder: Path, length: int) -> None:
-    """What two nodes leave that are killed, and one that is stopped."""
+    """Return the stores of two nodes that are killed, and of one that is stopped."""
     folder.mkdir()
     left: dict[str, bytes] = {}
     for seed, name in enumerate("abc"):
@@ -115,7 +115,7 @@ def three_stores(folder: Path, length: int) -> None:
 
 @pytest.fixture(scope="module")
 def stores_left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two folders of three stores, of which each test has a copy."""
+    """Two folders of three stores, of which each test gets a copy."""
     folder = tmp_path_factory.mktemp("left")
     three_stores(folder / "stores", 30)
     three_stores(folder / "earlier", 12)
@@ -147,7 +147,7 @@ def test_each_hurt_of_files_changes_the_files_of_one_store_or_of_two_that_it_swa
 
 
 def failing(tmp_path: Path, trouble: Trouble, passing: int, program: str) -> tuple[int, str, tuple[int, int]]:
-    """A program whose writes fail: its status, its output, and how many calls were counted and failed."""
+    """Run a program whose writes fail: return its status, its output, and how many calls were counted and failed."""
     library, orders = compiled(tmp_path), tmp_path / "orders"
     disk = FailingDisk(orders)
     disk.arm(tmp_path / "store.", trouble, passing)

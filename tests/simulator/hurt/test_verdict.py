@@ -1,4 +1,4 @@
-"""What a trial is judged by: lists compared, and what of a difference was named. Nothing here asks a store."""
+"""The basis for judging a trial: lists are compared, and which differences were named. Nothing here asks a store."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_without_a_difference_it_counts_when_something_was_said() -> None:
 
 
 def known(since: int = 0, **where: tuple[int, int]) -> Known:
-    """Messages by the records that brought them, and by their MessageIDs; all wait in queue 7.
+    """Return messages by the records that brought them, and by their MessageIDs; all wait in queue 7.
 
     since: nobody saw which of the records from this one on brought them.
     """

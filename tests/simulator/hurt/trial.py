@@ -1,4 +1,4 @@
-"""One trial: traffic in a process of its own, a hurt, and another process that finds it."""
+"""One trial: traffic in a separate process, damage, and another process that finds it."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ PATIENCE_S: Final = 90
 CALLS: Final = 1_000
 FLUSHES_AMONG_THEM: Final = 150
 CALLS_OF_PROCESSES: Final = 50
-"""The most calls of each kind that one node's store mostly makes in a trial; nodes that are processes send less."""
+"""The most calls of each kind that a node's store usually makes in a trial; nodes that are processes send less."""
 REAL_EVERY: Final = 10
 
 
 class Result(NamedTuple):
-    """What came of one trial.
+    """The result of one trial.
 
-    silent: messages that were altered, lost or doubled without a word, one to a line.
-    told: the others that were.
-    said: what nodes and commands printed.
-    error: a traceback, if a process ended so.
-    is_real: whether its nodes were processes of their own.
+    silent: messages that were altered, lost or doubled without a report, one per line.
+    told: the reported ones.
+    said: the output of nodes and commands.
+    error: a traceback, if a process ended with one.
+    is_real: whether its nodes were separate processes.
     """
 
     number: int
@@ -76,19 +76,19 @@ class Process(NamedTuple):
 
 
 def hurts() -> dict[str, Hurt]:
-    """All that can be done, by name; what a disk does itself has no act."""
+    """Return all kinds of damage, by name; those done by a disk itself have no act."""
     return {**FILE_HURTS, **{name: Hurt(nothing) for name in TROUBLES}}
 
 
 def run_trial(
     seed: int, number: int, name: str, disk: FailingDisk | None, *, is_real: bool | None = None
 ) -> Result:
-    """Run one trial in a folder that is gone afterwards.
+    """Run one trial in a folder that is removed afterwards.
 
     Args:
-        name: of the hurt, or KILLS.
+        name: the kind of damage, or KILLS.
         disk: the failing disk of this process, if there is one.
-        is_real: whether its nodes are processes of their own; drawn by default.
+        is_real: whether its nodes are separate processes; drawn at random by default.
     """
     dice = chance(seed, name, str(number))
     with tempfile.TemporaryDirectory(prefix="mqproto-hurt-", dir=memory()) as folder:
@@ -166,7 +166,7 @@ def _sockets(folder: str, names: list[str]) -> list[str]:
 
 
 def _waiting(home: Path) -> set[str]:
-    """The labels of all that is in the stores at the end, but for journals."""
+    """Return the labels of everything in the stores at the end, except journals."""
     ledger = Ledger(home / "waiting")
     for folder in (home / "stores", home / "stores" / ELSEWHERE):
         for name in NAMES:
@@ -179,7 +179,7 @@ def _waiting(home: Path) -> set[str]:
 
 
 def _trace(home: Path, lines: Path, earlier: Path | None) -> None:
-    """Write down where each message is: of nodes that are processes nobody sees what is committed."""
+    """Record where each message is, because nobody sees the commits of nodes that are processes."""
     looked_at, ledger = home / "looked-at", Ledger(lines)
     seen = dict.fromkeys(NAMES, NOTHING)
     for moment in filter(None, (earlier, home / "stores")):
@@ -192,9 +192,9 @@ def _trace(home: Path, lines: Path, earlier: Path | None) -> None:
 
 
 def told_of(account: Account) -> set[str]:
-    """The labels of all messages that the nodes and their operators have named.
+    """Return the labels of all messages that the nodes and their operators have named.
 
-    A message whose FinalAck was lost waits for ever: to name that is to name the message.
+    A message whose FinalAck was lost waits for ever: naming the FinalAck names the message.
     """
     labels: set[str] = set()
     for node in NAMES:
@@ -209,7 +209,7 @@ def told_of(account: Account) -> set[str]:
 
 
 def in_process(act: Callable[[], None], errors: Path) -> Process:
-    """Do something in a fork of this process; a kill is an end like any other, a traceback is an error."""
+    """Do something in a fork of this process; a kill is an end like any other, and a traceback is an error."""
     child = os.fork()
     if child == 0:
         status = 1

@@ -1,4 +1,4 @@
-"""What a trial has shown: the lists of producers and consumers compared, and what of the difference was named."""
+"""The conclusions from a trial: the lists of producers and consumers compared, and which differences were named."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.simulator.hurt.ledger import FLOWS, Account, body_of, digest, flow_of
 from tests.simulator.hurt.operator import GIVEN_UP
 
 AT_START: Final = 1
-"""The phase in which nodes start on what was hurt."""
+"""The phase in which nodes start on damaged stores."""
 LETTERS: Final = ("deadxact", "deadletter")
 
 
 class Outcome(StrEnum):
-    """How a trial ends. The last five are failures: STUCK is a trial where messages still wait that nobody named."""
+    """How a trial ends. The last five are failures: STUCK is a trial in which messages still wait that nobody named."""
 
     AT_START = "told at start"
     AT_READ = "told at read"
@@ -33,7 +33,7 @@ FAILURES: Final = frozenset({Outcome.SILENT, Outcome.STUCK, Outcome.REFUSED, Out
 
 
 class Difference(NamedTuple):
-    """One message that is not once, unaltered and in order where it has to be.
+    """A message that is not once, unaltered and in order where it has to be.
 
     how: lost, doubled, altered, out of order, unknown.
     """
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
 
 def differences(account: Account, seed: int) -> Iterator[Difference]:
-    """Compare what was accepted with what was received."""
+    """Compare the accepted messages with the received ones."""
     for label, received in account.received.items():
         if label.partition("-")[0] not in FLOWS or label not in account.accepted.keys() | account.uncertain:
             yield Difference(label, "unknown", received[0][0])
@@ -73,7 +73,7 @@ def differences(account: Account, seed: int) -> Iterator[Difference]:
 
 
 def _out_of_order(account: Account) -> Iterator[Difference]:
-    """Orders that overtook others. One that came again is a double, and counts where it came first."""
+    """Return orders that overtook others. A repeated one counts as doubled, and where it came first."""
     places = {label: place for place, label in enumerate(account.accepted)}
     newest, seen = -1, set[str]()
     for queue, label in account.order:
@@ -85,9 +85,9 @@ def _out_of_order(account: Account) -> Iterator[Difference]:
 
 
 class Verdict(NamedTuple):
-    """What is to be said of a trial.
+    """The verdict about a trial.
 
-    told: the differences that somebody was told of, by message.
+    told: the differences that were reported, by message.
     silent: the others, the lost ones first; those that still wait somewhere are stuck.
     """
 
@@ -105,13 +105,13 @@ def judged(
     is_kill: bool,
     is_done: bool,
 ) -> Verdict:
-    """Judge a trial whose processes came to its end.
+    """Judge a trial whose processes have ended.
 
     Args:
-        names: the labels that were named; asked only if anything differs.
-        waiting: the labels that still wait in a store at the end; asked only if anything differs.
-        is_done: whether anything was hurt: there may be no such file or page, and a disk may fail too late.
-        is_kill: whether nothing was hurt, so that each line that is printed is an alarm.
+        names: returns the labels that were named; called only if something differs.
+        waiting: returns the labels that still wait in a store at the end; called only if something differs.
+        is_done: whether anything was damaged: there may be no such file or page, and a disk may fail too late.
+        is_kill: whether nothing was damaged, so that each printed line is a false alarm.
     """
     found = list(differences(account, seed))
     whose = names(account) if found else set()
