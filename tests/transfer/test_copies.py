@@ -1,4 +1,4 @@
-"""What an intermediate knows of the messages of others that wait in its queues."""
+"""An intermediate's knowledge about others' messages that wait in its queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Intermediate(Carrier):
     """A queue of messages that others have numbered."""
 
     def pass_on(self, number: int, *, previous: int | None = None) -> bool:
-        """Message `number` comes, for the first time or again; whether it joins."""
+        """Let message `number` come, for the first time or again; return whether it joins."""
         header = a_transaction_header(
             tx_sequence_number=number,
             previous_tx_sequence_number=number - 1 if previous is None else previous,
@@ -70,7 +70,7 @@ def test_one_with_other_bytes_takes_the_place_of_its_earlier_copy_in_one_transac
 
 
 def test_a_copy_that_came_while_the_first_was_out_leaves_when_that_is_held_back() -> None:
-    """It would be refused like the first, as if the next hop refused all."""
+    """It would be refused like the first, as if the next hop refused everything."""
     queue = Intermediate()
     for number in (1, 2, 3):
         queue.pass_on(number)

@@ -1,4 +1,4 @@
-"""The places of an outgoing sequence: whatever happens, they stand in the order of the picture."""
+"""The positions in an outgoing sequence: whatever happens, they keep the order of the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that expired at their sender when they were sent already: dead letters until their destinations say more."""
+"""Messages that expired at their sender after they were sent: dead letters until their destinations report more."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def net() -> Net:
 
 
 def cut_off(net: Net) -> None:
-    """`a` hears of nobody any more."""
+    """A net in which `a` hears nobody any more."""
     net.blocked.add(frozenset("ab"))
     net.cut("a", "b")
 
@@ -68,7 +68,7 @@ def in_doubt(net: Net) -> int:
 
 
 def sent(net: Net, sender: str = "a", receiver: str = "b") -> list[UserMessage]:
-    """The messages of applications that crossed a wire."""
+    """Return the applications' messages that crossed a wire."""
     return [one for one in messages(net, sender, receiver) if acknowledgment_in(one) is None]
 
 
@@ -79,7 +79,7 @@ def header(net: Net, place: int = -1) -> TransactionHeader:
 
 
 def say_order_ack(net: Net, number: int) -> None:
-    """An OrderAck of `c` comes to `a`."""
+    """Let an OrderAck of `c` come to `a`."""
     body = OrderAckBody(header(net, 0).tx_sequence_id, number, number - 1)
     there: dict[str, Any] = {"source": guid_of("c"), "destination_manager": guid_of("a"), "destination": 4}
     arrive(net, "a", OrderAck(**there, message_id=900 + number, sent_time_s=0, body=body).message(), peer="b")
@@ -88,7 +88,7 @@ def say_order_ack(net: Net, number: int) -> None:
 def say_final_ack(
     net: Net, number: int, message_class: int = MessageClass.ACK_RECEIVE, source: str = "c"
 ) -> None:
-    """A FinalAck comes to `a`, for the message that was sent with that number: of `c`, or of one on the way there."""
+    """Let a FinalAck come to `a` for the message sent with that number: from `c`, or from a node on the way there."""
     [identifier, *_] = [
         one.user.message_id
         for one in sent(net)
@@ -119,7 +119,7 @@ def say_final_ack(
 def test_a_message_expires_from_each_state_that_has_an_arrow_and_is_reported(
     net: Net, state: str, doubted: int, told: int
 ) -> None:
-    """The next hop, where it waits as well, reports it too."""
+    """The next hop, where it also waits, reports it, too."""
     if state == "Waiting to Send":
         cut_off(net)
     elif state == "Waiting for SessionAck":
@@ -219,7 +219,7 @@ def test_after_a_late_order_ack_it_waits_for_its_final_ack_as_any_other(
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_a_late_refusal_leaves_one_letter_that_says_why_and_is_not_in_doubt(net: Net) -> None:
-    """The link behind the next hop is mended when its time is over: its destination refuses it."""
+    """The link behind the next hop is repaired when its time is over: its destination refuses it."""
     net.blocked.add(frozenset("bc"))
     net.send("a", at("c"), "x", **MINUTE)
     net.pass_ms(61_000)
@@ -249,7 +249,7 @@ def test_both_words_at_once_are_one(net: Net) -> None:
 def test_a_word_that_comes_between_the_end_of_its_time_and_the_letter_counts(
     words: list[Callable[[Net, int], None]],
 ) -> None:
-    """The store has said that its time is over, and the letter is in the batch in which the word comes."""
+    """The store has reported that its time is over, and the letter is in the batch with the acknowledgment."""
     net = chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, resident_messages=1))
     for number in range(3):
         net.send("a", at("c"), str(number), **MINUTE)
@@ -284,7 +284,7 @@ def test_a_word_that_comes_between_the_end_of_its_time_and_the_letter_counts(
 
 @pytest.fixture
 def kept() -> Net:
-    """As above, and nothing that was sent expires."""
+    """A net as above, in which no message that was sent expires."""
     return chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, expire_sent=KEEP))
 
 
@@ -343,7 +343,7 @@ def test_what_ended_on_its_way_is_in_doubt_until_its_destination_has_said_more(
 def test_of_both_words_that_of_the_destination_holds_whichever_comes_first(
     kept: Net, first: str, turns: int, committed: bool, killed: int | None
 ) -> None:
-    """The second comes this number of turns after the first, and the sender may be killed meanwhile."""
+    """The second report comes so many turns after the first, and the sender may be killed meanwhile."""
     kept.blocked.add(frozenset("bc"))
     kept.send("a", at("c"), "x", **ASKED, journal_positive=True)
     kept.run()
@@ -414,7 +414,7 @@ def test_what_was_set_aside_is_in_doubt_until_its_destination_has_said_that_it_h
 
 
 def three_in_doubt(net: Net) -> None:
-    """Numbers 1 to 3 are dead letters in doubt; nothing has passed over them."""
+    """A net in which numbers 1 to 3 are dead letters in doubt; no later message has passed them over."""
     net.blocked.add(frozenset("bc"))
     for body in "123":
         net.send("a", at("c"), body, **MINUTE)
@@ -488,7 +488,7 @@ def test_once_the_gap_is_bridged_only_the_exact_number_proves(net: Net, restart:
 def test_each_message_ends_in_one_way_whatever_arrived_and_whenever_the_sender_is_killed(
     late: set[int], arrived: int, restart: bool, committed: bool, step: int
 ) -> None:
-    """Some of six expire while `a` hears of nobody; the first of them have arrived."""
+    """Some of six messages expire while `a` hears nobody; the first of them have arrived."""
     net = chain("a", "c", queues=[ORDERS], settings=NINE)
     for number in range(6):
         if number == arrived:
@@ -568,7 +568,7 @@ def test_of_too_many_doubts_the_oldest_letter_stays(net: Net, monkeypatch: pytes
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_after_a_change_of_the_setting_what_was_kept_expires(killed: bool) -> None:
-    """The store names none of these any more, as they were over when nothing could be done."""
+    """The store does not report these any more, because they were over at a time when nothing could be done."""
     net = chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, expire_sent=KEEP, resident_messages=8))
     net.blocked.add(frozenset("bc"))
     for number in range(20):

@@ -1,4 +1,4 @@
-"""Sequences at their destination: in order, once, gaps held."""
+"""Sequences at their destination: in order, once, with messages held behind gaps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def a_sequence(settings: Settings | None = None) -> IncomingSequence:
 
 
 def arrive(sequence: IncomingSequence, header: TransactionHeader, size: int = 100) -> list[int]:
-    """One message arrives; the numbers that are accepted because of it."""
+    """Let one message arrive; return the numbers that are accepted because of it."""
     packet = bytes(size)
     verdict = sequence.take(header, size)
     if verdict is ArrivalVerdict.HOLD:
@@ -76,7 +76,7 @@ def test_what_comes_next_is_told_by_identifier_number_and_previous_number(
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[TransactionHeader]:
-    """Some sequences of one sender, each with jumps that the previous number bridges."""
+    """Draw sequences of one sender, each with jumps that the previous number bridges."""
     headers = []
     for ordinal in range(1, draw(st.integers(2, 4))):
         previous = 0
@@ -92,7 +92,7 @@ def streams(draw: st.DrawFn) -> list[TransactionHeader]:
 def test_in_any_order_and_however_often_each_message_is_accepted_once_and_in_order(
     headers: list[TransactionHeader], seed: int, limit: int
 ) -> None:
-    """A new sequence begins when the one before has been acknowledged, so each is shuffled by itself."""
+    """A new sequence begins when the previous one has been acknowledged, so each is shuffled separately."""
     dice = random.Random(seed)
     sequence = a_sequence(Settings(held_messages_limit=limit))
     for identifier in sorted({header.tx_sequence_id for header in headers}):
@@ -117,7 +117,7 @@ def test_in_any_order_and_however_often_each_message_is_accepted_once_and_in_ord
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 def test_a_message_that_is_not_accepted_does_not_advance_the_sequence() -> None:
-    """By the letter it would, and what comes before it would be lost."""
+    """By the letter it would advance, and what comes before it would be lost."""
     sequence = a_sequence()
     assert arrive(sequence, a_header(1)) == [1]
     assert sequence.take(a_header(3), 10) is ArrivalVerdict.HOLD
@@ -229,7 +229,7 @@ def test_a_sequence_and_what_it_holds_survive_a_restart() -> None:
 def test_an_order_ack_leaves_half_a_second_after_the_last_message_or_once_the_delay_is_reached(
     gaps_ms: list[int],
 ) -> None:
-    """Against the rule as it stands: restarted while it runs and the last OrderAck is less than the delay ago."""
+    """The rule as it is written: restarted if it runs and the last OrderAck was less than the delay ago."""
     settings = Settings(maximum_order_ack_delay_s=2)
     sequence = a_sequence(settings)
     timers = sequence._timers
@@ -287,7 +287,7 @@ def test_the_name_of_a_held_queue_tells_the_whole_key(name: QueueName) -> None:
 
 
 def test_an_early_message_that_may_not_be_held_is_answered_that_nothing_of_its_sequence_is_here() -> None:
-    """A stranger's: if this store was put back, what it sends again would be early for ever."""
+    """It is a stranger's: if this store was restored, the messages that it repeats would be early for ever."""
     sequence = a_sequence()
     assert sequence.place is None
     assert sequence.take(a_header(2, identifier=SECOND), 100, may_hold=False) is ArrivalVerdict.OVERFLOW

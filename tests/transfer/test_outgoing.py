@@ -1,4 +1,4 @@
-"""Queues of what is not ours to keep, on their way out."""
+"""Queues of messages for other nodes, on their way out."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_the_store_says_of_a_message_that_is_not_in_the_queue_means_nothing
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 def test_transactional_messages_of_others_pass_whatever_their_time() -> None:
-    """Only their destination knows whether it had them before."""
+    """Only their destination knows whether it has had them before."""
     carrier = Carrier()
     for number in range(6):
         carrier.put(number, transaction=TransactionHeader(), time_to_reach_queue_s=5)
@@ -172,7 +172,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         self.carrier = Carrier()
         self.bodies: Iterator[int] = count(1)
         self.messages: dict[str, tuple[int, bool, int | None]] = {}
-        """By body: position, whether it is on disk, and the last second of its time."""
+        """By body: the position, whether it is on disk, and the last second of its time."""
         self.waiting: list[str] = []
         self.out: list[InFlight] = []
         self.pages: Pages = []
@@ -282,7 +282,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
             assert not self.carrier.queue.delete(entry.position, self.carrier.writes)
 
     def teardown(self) -> None:
-        """All that is not over can be sent in the end, in order."""
+        """At the end, all messages that are not over can be sent, in order."""
         self.the_pages_arrive()
         if self.out:
             self.the_session_breaks()

@@ -1,4 +1,4 @@
-"""Places of strangers: who has the most gives up the place that it used longest ago."""
+"""Strangers' places: the stranger that has the most gives up the place that it has not used for longest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OrderAcks of queue managers that read the text otherwise: they tell a number, and leave open of which sequence."""
+"""OrderAcks of queue managers with another reading of the text: they have a number, but do not show its sequence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.pair import Net, at, chain, direct, guid_of, queue
 
 A, B, C = guid_of("a"), guid_of("b"), guid_of("c")
 WINDOWS_S = 1_400_000_000
-"""A TimeStamp as Windows makes it: when it was installed."""
+"""A TimeStamp as Windows makes it: the time of its installation."""
 
 Word = Callable[[int], OrderAckBody]
 READINGS: dict[str, Word] = {
@@ -49,7 +49,7 @@ every_reading = pytest.mark.parametrize("word", READINGS.values(), ids=READINGS)
 
 @pytest.fixture
 def net() -> Net:
-    """`a` is the source; `c`, the destination, says nothing by itself, as it is only a name in the tests' mouths."""
+    """A net in which `a` is the source; the destination `c` sends only what the tests send in its name."""
     net = chain("a", "c", queues=[queue("orders"), queue("others", 18)])
     net.kill("c")
     return net
@@ -59,7 +59,7 @@ MESSAGE_IDS = count(1_000)
 
 
 def say(net: Net, body: OrderAckBody, source: str = "c") -> None:
-    """An OrderAck comes from a queue manager."""
+    """Let an OrderAck come from a queue manager."""
     ack = OrderAck(
         source=guid_of(source),
         destination_manager=A,
@@ -72,7 +72,7 @@ def say(net: Net, body: OrderAckBody, source: str = "c") -> None:
 
 
 def say_final(net: Net, identifier: TxSequenceId, number: int, message_class: MessageClass) -> None:
-    """A FinalAck comes from `c`."""
+    """Let a FinalAck come from `c`."""
     ack = FinalAck(
         source=C,
         destination_manager=A,
@@ -86,7 +86,7 @@ def say_final(net: Net, identifier: TxSequenceId, number: int, message_class: Me
 
 
 def send(net: Net, *bodies: str, identifier: int = 16, **draft: object) -> None:
-    """`a` sends them, and they leave if it is their turn: what becomes of them on their way is another matter."""
+    """Let `a` send messages, which leave when it is their turn; their further way does not matter here."""
     for body in bodies:
         net.send("a", at("c", identifier), body, transactional=True, **draft)
     leave(net)
@@ -105,12 +105,12 @@ def sequences(net: Net) -> list[OutgoingSequence]:
 
 
 def kept(net: Net) -> list[tuple[int, int]]:
-    """Of each sequence of `a`, how many messages it keeps, and what number the next one gets."""
+    """Return, for each sequence of `a`, how many messages it keeps, and the number that the next one gets."""
     return [(one.count, one.next_number) for one in sequences(net)]
 
 
 def last_number(net: Net) -> int:
-    """The number that was given last."""
+    """Return the last number that was given."""
     return max(one.next_number for one in sequences(net)) - 1
 
 
@@ -119,7 +119,7 @@ def strays(net: Net) -> int:
 
 
 def say_late(net: Net, word: Word, *numbers: int) -> None:
-    """What was told of earlier messages comes now, and counts for neither of the two that are kept; the last does."""
+    """Let late acknowledgments of earlier messages come: only the last one counts for the two that are kept."""
     for number in numbers:
         say(net, word(number))
     assert sum(left for left, _ in kept(net)) == 2
@@ -188,7 +188,7 @@ def test_nor_do_they_where_no_word_has_come_before_the_process_ended(
 def test_nor_do_they_where_final_acks_have_told_of_all_before(
     net: Net, word: Word, message_class: MessageClass, is_restarted: bool
 ) -> None:
-    """The OrderAcks for what FinalAcks have settled are still on their way."""
+    """The OrderAcks for messages that FinalAcks have settled are still on their way."""
     send(net, "1", "2", final_ack=True)
     [sequence] = sequences(net)
     for number in (1, 2):
@@ -218,14 +218,14 @@ def test_an_order_ack_that_names_the_sequence_ends_it_also_behind_a_final_ack(ne
 
 
 def blocks_of(count: int) -> AbstractContextManager[int]:
-    """Numbers are given in small blocks."""
+    """Give numbers in small blocks."""
     return patch("mqproto.transfer.numbering.NUMBER_BLOCK", count)
 
 
 class Mouth:
-    """A queue manager under two names that tells a number alone, and what it has of `a`.
+    """A queue manager under two names that reports only numbers, and the messages from `a` that it has.
 
-    Each message is a number and the sequence that it was given in: numbers are never given twice here.
+    Each message is a number and the sequence in which it was given: numbers are never given twice here.
     """
 
     PLACES = (at("c"), at("c", 18), at("c", 19), direct("c"), direct("c", "notes"))
@@ -236,9 +236,9 @@ class Mouth:
         self.word = word
         self.given: dict[int, TxSequenceId] = {}
         self.over: set[int] = set()
-        """What has arrived, or has ended otherwise."""
+        """Messages that have arrived, or have ended differently."""
         self.said: dict[TxSequenceId, int] = {}
-        """Where the destination is in each sequence."""
+        """How far the destination is in each sequence."""
         self.words: list[int] = []
 
     def heads(self) -> list[OutgoingSequence]:
@@ -264,18 +264,18 @@ class Mouth:
             self.given[number] = newest.identifier
 
     def arrive(self, sequence: OutgoingSequence, through: int) -> None:
-        """The destination takes what it is sent, up to a number, and says so now or later."""
+        """Let the destination take the messages sent to it, up to a number, and report that now or later."""
         self.over |= {number for number in self.numbers_in(sequence) if number <= through}
         self.said[sequence.identifier] = max(through, self.said.get(sequence.identifier, 0))
         self.words.append(self.said[sequence.identifier])
 
     def refuse(self, sequence: OutgoingSequence, number: int) -> None:
-        """It takes one, and then says for good that it had no use for it."""
+        """Let it take one, and then report for good that it had no use for it."""
         self.arrive(sequence, number)
         say_final(self.net, sequence.identifier, number, MessageClass.NACK_Q_EXCEED_QUOTA)
 
     def delete(self, sequence: OutgoingSequence, number: int) -> None:
-        """An operator deletes one at its source."""
+        """Let an operator delete one at its source."""
         self.over.add(number)
         sequence.delete(sequence.cursors.base + number, self.net.nodes["a"].up.inspect().desk.writes)
         self.net.run()
@@ -286,7 +286,7 @@ class Mouth:
         restart(self.net)
 
     def check(self) -> None:
-        """Nothing has left `a` but what the destination has."""
+        """Check that nothing has left `a` except what the destination has."""
         kept = {number for one in sequences(self.net) for number in self.kept_in(one)}
         assert set(self.given) - self.over <= kept
 
@@ -304,7 +304,7 @@ STEPS = ("send", "send", "arrive", "arrive", "refuse", "delete", "say", "say", "
 def test_a_number_alone_confirms_what_has_arrived_and_nothing_else(
     word: Word, steps: list[tuple[str, int, int, int]]
 ) -> None:
-    """Whatever comes late and again, under whatever names, over restarts; and in the end all is confirmed."""
+    """Acknowledgments may come late and again, under any names, over restarts; in the end all is confirmed."""
     with blocks_of(8):
         mouth = Mouth(word)
         for step, place, pick, count in steps:
@@ -330,7 +330,7 @@ def test_a_number_alone_confirms_what_has_arrived_and_nothing_else(
 
 @every_reading
 def test_a_late_word_counts_for_no_other_queue_after_a_restart(word: Word) -> None:
-    """What is kept of the one has numbers below and above those of the other, of which nothing is kept any more."""
+    """The kept messages of one queue have numbers below and above those of the other, which has none left."""
     mouth = Mouth(word)
     with blocks_of(8):
         for place, count in ((0, 8), (1, 1), (0, 1)):
@@ -357,7 +357,7 @@ def test_a_destination_that_names_sequences_is_numbered_for_as_before(net: Net) 
 
 
 def test_a_number_that_was_given_twice_counts_for_neither(net: Net) -> None:
-    """By an older version, which began every sequence with 1."""
+    """An older version gave it, and began every sequence with 1."""
     with patch.object(OutgoingSequence, "pass_over", lambda self, number: None):
         send(net, "1", "2")
         send(net, "1", "2", "3", identifier=18)
@@ -401,7 +401,7 @@ def test_a_destination_that_has_lost_its_store_gets_the_rest_although_it_says_no
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
 def test_a_word_under_the_sequence_in_which_its_sender_sends_is_known_by_what_that_has_sent(net: Net) -> None:
-    """A queue manager of our own kind takes its TimeStamps from the same range as we."""
+    """Queue managers of our own kind take their TimeStamps from the same range as we do."""
     own = TxSequenceId(time_stamp=time_stamp_of("DIRECT=TCP:a\\PRIVATE$\\replies"), ordinal=9)
     net.nodes["a"].queues = (queue("replies", 30),)
     restart(net)

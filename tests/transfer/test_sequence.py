@@ -23,12 +23,12 @@ from tests.windows import FINAL, NOW, QUEUE, SMALL, Sender, header_of, key_of
 
 @pytest.fixture
 def no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ceiling of what was sent is written for each message anew."""
+    """The limit of the sent numbers is written again for each message."""
     monkeypatch.setattr(cursors, "CEILING_BLOCK", 0)
 
 
 def sent(sender: Sender) -> list[int]:
-    """The numbers that may have been sent."""
+    """Return the numbers that may have been sent."""
     return [number for number in range(20) if sender.sequence.numbering.was_sent(number)]
 
 
@@ -250,7 +250,7 @@ def test_a_page_that_was_read_before_a_withdrawal_does_not_bring_the_message_bac
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3")
 def test_time_outs_in_a_row_wait_longer_and_an_order_ack_brings_the_first_interval_back() -> None:
-    """3.1.5.6 lets the interval grow with each OrderAck; note <24> with each time-out in a row."""
+    """By 3.1.5.6 the interval grows with each OrderAck; by note <24> with each consecutive time-out."""
     sender = Sender(Settings())
     sender.put()
     sender.put()
@@ -274,7 +274,7 @@ def test_time_outs_in_a_row_wait_longer_and_an_order_ack_brings_the_first_interv
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 def test_a_resend_goes_a_batch_at_a_time_and_on_when_an_order_ack_tells_that_it_arrives() -> None:
-    """By the letter all go at once; with a destination that is down, each time-out would fill disks with copies."""
+    """By the letter all are sent at once; if the destination is down, each time-out would fill disks with copies."""
     sender = Sender()
     sender.put_some(7)
     sender.take_numbers()
@@ -302,7 +302,7 @@ def test_a_resend_leaves_out_what_an_order_ack_covers_meanwhile() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 def test_a_resend_ends_when_an_order_ack_tells_of_more_than_was_sent_again() -> None:
-    """The first copies were late and not lost: a backlog that drains is not sent a second time."""
+    """The first copies were late but not lost: a backlog that drains is not sent a second time."""
     sender = Sender(Settings())
     sender.put_some(6)
     sender.take_numbers()
@@ -329,7 +329,7 @@ def test_a_page_that_a_newer_time_out_has_overtaken_is_read_again_from_the_start
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 def test_a_new_session_sends_nothing_again_that_is_not_overdue() -> None:
-    """3.1.3.2 would send all anew at once; what the neighbour has acknowledged is on its disk."""
+    """By 3.1.3.2 all would be sent again at once; but messages that the neighbour has acknowledged are on its disk."""
     sender = Sender(Settings())
     sender.put()
     sender.sequence.acknowledged(sender.take(), sender.writes)
@@ -358,7 +358,7 @@ def test_a_wait_that_had_grown_long_begins_anew_with_a_session() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 def test_what_is_overdue_goes_again_with_the_next_session_however_short_sessions_are() -> None:
-    """It was lost behind the neighbour, and each session ends before a timer could say so."""
+    """It was lost behind the neighbour, and each session ends before a timer could show that."""
     sender = Sender(Settings())
     sender.put()
     sender.sequence.acknowledged(sender.take(), sender.writes)
@@ -388,7 +388,7 @@ def test_a_session_without_anything_unacknowledged_starts_no_timer() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.2.6")
 def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() -> None:
-    """The neighbour has saved 2 and not 1: 1 goes again, and both wait for their OrderAck."""
+    """The neighbour has saved 2 but not 1: 1 is sent again, and both wait for their OrderAck."""
     sender = Sender(Settings())
     sender.put()
     sender.put()
@@ -408,7 +408,7 @@ def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() 
 def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withdrawn(
     in_a_new_session: bool,
 ) -> None:
-    """2 is to go again, and is withdrawn, as its time is over or an operator deletes it. 3 is lost."""
+    """2 is to be sent again, and is withdrawn, because its time is over or an operator deletes it. 3 is lost."""
     sender = Sender(Settings())
     sender.put_some(3)
     entries = sender.take(3)
@@ -430,7 +430,7 @@ def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withd
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.9")
 def test_a_copy_that_was_out_when_the_session_broke_does_not_go_again_at_once() -> None:
-    """The first one is on the neighbour's disk; if it was lost further on, the next resend brings it."""
+    """The first copy is on the neighbour's disk; if it was lost further on, the next resend brings another."""
     sender = Sender()
     sender.put()
     [first] = sender.take()
@@ -466,7 +466,7 @@ def test_after_a_restart_only_what_the_neighbour_has_not_acknowledged_goes_at_on
 def test_what_was_never_sent_expires_in_memory_and_on_disk_and_what_was_sent_does_not(
     restarted: bool,
 ) -> None:
-    """Of what was sent its destination must tell the end: it may have it."""
+    """Its destination must report the end of a message that was sent, because it may have it."""
     sender = Sender()
     sender.put_some(8, time_to_reach_queue_s=5)
     sender.put()
@@ -493,7 +493,10 @@ NINE = replace(SMALL, expire_sent=FIGURES)
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.parametrize("sent_alone", [False, True])
 def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool) -> None:
-    """2 is held back, as the neighbour refuses 1, and 3 goes. What may have arrived is its destination's to end."""
+    """2 is held back because the neighbour refuses 1, and 3 is sent.
+
+    A message that may have arrived ends at its destination.
+    """
     sender = Sender(Settings())
     sender.put_some(3, time_to_reach_queue_s=5)
     sender.take()
@@ -512,7 +515,7 @@ def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool)
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
 @pytest.mark.parametrize("again", ["", "alone", "resent"])
 def test_what_left_and_cannot_leave_again_may_have_arrived(again: str) -> None:
-    """It could not be encrypted any more when it was to go alone, or was sent again."""
+    """It could not be encrypted any more when it was to be sent alone, or again."""
     sender = Sender(Settings())
     sender.put()
     [message] = sender.take()
@@ -548,7 +551,7 @@ def test_where_it_is_set_what_was_sent_expires_wherever_it_is(restarted: bool) -
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_expires_is_known_by_the_place_that_it_was_sent_with(restarted: bool) -> None:
-    """Its destination may say later what has become of it, and knows that place alone."""
+    """Its destination may report its outcome later, and knows only that place."""
     sender = Sender(NINE)
     sender.put_some(2, time_to_reach_queue_s=5)
     sender.take(2)
@@ -610,8 +613,8 @@ def test_a_message_that_is_over_when_its_turn_comes_is_not_sent_and_the_next_one
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 def test_a_gap_is_on_disk_before_the_message_that_bridges_it_is_on_the_wire() -> None:
-    """Else a crash brings the expired message back, below the ceiling of what may have been sent; its destination is
-    past it and drops it, and nobody ever tells the end of it.
+    """Otherwise a crash brings the expired message back, below the limit of numbers that may have been sent. Its
+    destination is past it and drops it, and nobody ever reports its end.
     """
     sender = Sender()
     for seconds in (INFINITE, 5, INFINITE):
@@ -666,7 +669,7 @@ def test_where_nothing_was_sent_all_may_expire_and_the_numbers_go_on() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_of_a_new_sequence_nothing_was_sent_though_the_old_ones_ceiling_was_above_it(restarted: bool) -> None:
-    """Else a message for a destination that cannot be reached since would wait for ever, unsent, after a restart."""
+    """Otherwise a message for a destination that is now unreachable would wait for ever, unsent, after a restart."""
     sender = Sender()
     sender.put()
     sender.take()
@@ -771,14 +774,14 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
         self.unanswered: list[InFlight] = []
         self.refusals: list[tuple[TxSequenceId, int]] = []
         self.unwanted: set[tuple[TxSequenceId, int]] = set()
-        """What the destination refuses without a look at its number: its queue is not there, say."""
+        """Messages that the destination refuses whatever their numbers, for instance because their queue is missing."""
         self.deadlines: dict[tuple[TxSequenceId, int], int] = {}
         self.every: list[tuple[TxSequenceId, int]] = []
         self.accepted: list[tuple[TxSequenceId, int]] = []
         self.expired: set[tuple[TxSequenceId, int]] = set()
-        """What expired at the sender."""
+        """Messages that expired at the sender."""
         self.came_late: set[tuple[TxSequenceId, int]] = set()
-        """What expired at the destination."""
+        """Messages that expired at the destination."""
         self.kept: list[tuple[TxSequenceId, int]] = []
 
     @rule(unwanted=st.booleans(), count=st.integers(1, 4), seconds=st.sampled_from([INFINITE, 5]))
@@ -799,7 +802,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
         return self.sender.now.utc_s > self.deadlines[key]
 
     def expires(self, key: tuple[TxSequenceId, int]) -> None:
-        """The sender tells its application that a message expired; it must never be delivered after that."""
+        """The sender tells its application that a message expired; the message must never be delivered after that."""
         assert self.is_over(key)
         self.expired.add(key)
         self.kept.remove(key)
@@ -824,7 +827,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             self.expires(key_of(message.packet))
 
     def decide(self, key: tuple[TxSequenceId, int]) -> None:
-        """The destination has a message in its turn."""
+        """The destination decides about a message when it is its turn."""
         if self.is_over(key):
             self.came_late.add(key)
             self.refusals.append(key)
@@ -875,7 +878,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     @precondition(lambda self: self.connected and self.sender.sequence.has_next)
     @rule()
     def crash_before_a_commit(self) -> None:
-        """What is decided then is not carried out: the message is not on the wire, and nobody hears of an end."""
+        """Decisions made then are not carried out: the message is not on the wire, and nobody hears about an end."""
         self.sender.sequence.take(1, 1, self.sender.now, self.sender.writes)
         self.crash()
 
@@ -913,7 +916,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
 
     @invariant()
     def no_message_ends_twice(self) -> None:
-        """One that its application was told is lost is never delivered, nor refused for its time."""
+        """A message that was reported as lost is never delivered, nor refused because of its time."""
         assert not self.expired & {*self.accepted, *self.came_late}
 
     @invariant()
@@ -945,7 +948,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             assert self.sender.sequence.count >= len(self.kept)
 
     def teardown(self) -> None:
-        """Calm: each message has one end, and nothing is kept."""
+        """In the calm, each message has one end, and nothing is kept."""
         for _ in range(400):
             if not self.sender.sequence.count:
                 break

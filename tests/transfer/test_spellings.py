@@ -1,4 +1,4 @@
-"""Which sequence a message belongs to, whatever name it has for its queue."""
+"""The sequence to which a message belongs, however it spells the name of its queue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_message(name: int | str, identifier: TxSequenceId = FIRST, previous: int =
 
 
 def find(sequences: IncomingSequences, message: UserMessage, queue: int) -> IncomingSequence | None:
-    """The sequence that a message for a local queue belongs to."""
+    """Return the sequence to which a message for a local queue belongs."""
     header, user = message.transaction, message.user
     assert header is not None
     return sequences.find(user.source_queue_manager, queue, user.destination_queue, header)
@@ -98,7 +98,7 @@ def test_a_sequence_under_its_own_name_comes_first_and_those_of_other_queues_and
 def test_of_two_under_one_name_the_time_stamp_tells_then_the_spelling_and_else_the_one_that_is_furthest() -> (
     None
 ):
-    """With stores of layout 4 names were told apart by case."""
+    """With stores of layout 4, names that differed only in case were different."""
     older, newer = a_sequence(OS.upper(), TxSequenceId(time_stamp=7, ordinal=9)), a_sequence(OS, FIRST)
     sequences = filled(older, newer)
     for name in (OS, OS.upper(), OS.lower()):

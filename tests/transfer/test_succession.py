@@ -1,4 +1,4 @@
-"""Stores of an earlier moment, put back at either end: what is accepted afterwards arrives, once and in order."""
+"""Stores of an earlier moment, restored at either end: messages accepted afterwards arrive, once and in order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def send(net: Net, *bodies: str, **draft: Any) -> None:
 
 
 def put_back(net: Net, name: str, store: Disk, *, known: bool = False) -> None:
-    """`known`: the file of the store's life tells that it is another moment."""
+    """Restore a store. `known`: whether the file of the store's life shows that it is from another moment."""
     net.kill(name)
     node = net.nodes[name]
     node.store = store
@@ -58,7 +58,7 @@ def copied(net: Net, name: str) -> Disk:
 
 
 def sequences(net: Net, name: str = "a") -> list[tuple[TxSequenceId, int]]:
-    """Of a node's sequences, identifier and how many messages each keeps, in order."""
+    """Return a node's sequences in order: identifier, and how many messages each keeps."""
     sequences = net.nodes[name].up.inspect().sequences
     (succession,) = sequences._successions.values()
     return [(one.identifier, one.count) for one in succession]
@@ -120,7 +120,7 @@ def test_of_an_earlier_store_the_destination_tells_what_had_arrived_and_the_log_
 
 
 def put_back_when_the_clock_was_ahead(net: Net) -> None:
-    """The destination has "0" and "lost"; the store has the first alone, and the clock is right again."""
+    """Restore a store: the destination has "0" and "lost", the store only the first, and the clock is right again."""
     send(net, "0")
     store = copied(net, "a")
     net.set_clock(3_600)
@@ -133,7 +133,7 @@ def put_back_when_the_clock_was_ahead(net: Net) -> None:
 
 
 def test_messages_are_numbered_anew_if_the_clock_was_wrong_and_their_identifier_is_older(net: Net) -> None:
-    """The destination drops them as duplicates, and says of what."""
+    """The destination drops them as duplicates, and reports which."""
     put_back_when_the_clock_was_ahead(net)
     send(net, "x", "y")
     net.pass_ms(500)
@@ -204,7 +204,7 @@ def test_a_queue_of_the_store_serves_again_when_its_sequence_is_done(net: Net) -
 
 
 def test_what_a_life_knows_of_the_one_before_is_known_in_all_of_its_processes(net: Net) -> None:
-    """The first of them may have nothing to send, and the clock may be behind what the life before had given."""
+    """The first process may have nothing to send, and the clock may be behind the earlier life's identifiers."""
     store = copied(net, "a")
     send(net, "lost")
     net.pass_ms(2_000)
@@ -220,7 +220,7 @@ def test_what_a_life_knows_of_the_one_before_is_known_in_all_of_its_processes(ne
 
 
 def test_two_processes_that_begin_in_one_second_begin_with_other_identifiers(net: Net) -> None:
-    """As their dice differ: a store that is put back at once has no later second."""
+    """Their random numbers differ, because a store that is restored at once has no later second."""
     send(net, "0")
     net.pass_ms(2_000)
     store = copied(net, "a")
@@ -279,7 +279,7 @@ def test_what_a_destination_has_lost_with_its_store_does_not_stop_what_follows(
 
 
 def acknowledged(net: Net, number: int) -> None:
-    """An OrderAck comes to the source, for its only sequence."""
+    """Let an OrderAck come to the source, for its only sequence."""
     [(identifier, _)] = sequences(net)
     body = OrderAckBody(identifier, number, number - 1)
     arrive(
@@ -293,7 +293,7 @@ def acknowledged(net: Net, number: int) -> None:
 
 @pytest.fixture
 def half_acknowledged(net: Net) -> Net:
-    """Of three messages that arrived two are acknowledged, and the destination is down."""
+    """Two of three arrived messages are acknowledged, and the destination is down."""
     send(net, "1", "2", "3")
     net.pass_ms(ACK_DELAY_MS)
     net.kill("c")
@@ -303,7 +303,7 @@ def half_acknowledged(net: Net) -> Net:
 
 
 def last_sent(net: Net) -> tuple[int, int]:
-    """Number and previous number of the transactional message that the source sent last."""
+    """Return the number and the previous number of the last transactional message that the source sent."""
     [*_, header] = [one.transaction for one in messages(net, "a", "b") if one.transaction is not None]
     return header.tx_sequence_number, header.previous_tx_sequence_number
 

@@ -1,4 +1,4 @@
-"""What may happen to a packet, from seeded dice: thousands of them in a second, where hypothesis makes a few dozen."""
+"""Accidents that may happen to a packet, from seeds: thousands in a second, where hypothesis makes a few dozen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 def accidents(rng: random.Random, data: bytes) -> bytes:
-    """A packet with a few bytes overwritten, cut off or put in; its PacketSize honest every other time."""
+    """Draw a packet with a few bytes overwritten, cut off or inserted; every other time its PacketSize is right."""
     changed = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(changed) or 1)

@@ -1,4 +1,4 @@
-"""OrderAck and FinalAck are told from other messages, and written by the book."""
+"""OrderAck and FinalAck are distinguished from other messages, and written as the specification says."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.examples import (
 
 
 def arrived(message: UserMessage) -> UserMessage:
-    """The message as its receiver decodes it."""
+    """Return the message as its receiver decodes it."""
     packet = decode_packet(encode_packet(message))
     assert isinstance(packet, UserMessage)
     return packet
@@ -88,7 +88,7 @@ def test_the_body_of_a_final_ack_lies_as_printed() -> None:
 
 
 def test_the_number_may_stand_in_the_sequence_id() -> None:
-    """The first seed's reading: TxSequenceID holds the number, and nothing else is set."""
+    """The reading in the first seed: TxSequenceID holds the number, and nothing else is set."""
     body = OrderAckBody(TxSequenceId(ordinal=41))
     assert acknowledgment_in(arrived(an_order_ack(body=body))) == body
 
@@ -125,7 +125,7 @@ def test_the_order_queue_may_go_by_a_direct_name_in_any_case(queue: str) -> None
 
 
 def changed(**changes: Any) -> UserMessage:
-    """An OrderAck with other header fields."""
+    """Return an OrderAck with other header fields."""
     message = an_order_ack()
     for path, value in changes.items():
         header, field = path.split("__")

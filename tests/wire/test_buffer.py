@@ -1,4 +1,4 @@
-"""Packets out of a stream, however TCP cut it and whatever a peer announces."""
+"""Packets from a stream, however TCP cut it and whatever a peer announces."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_packets_do_not_share_memory_with_what_was_fed(kind: type) -> None:
 
 
 def head(size: int, *, internal: bool = False) -> bytes:
-    """The first 16 bytes of a packet that says it has this size."""
+    """Return the first 16 bytes of a packet that claims to have this size."""
     packet = encode_packet(a_session_ack()) if internal else GOOD
     return packet[:8] + size.to_bytes(4, "little") + packet[12:16]
 
@@ -174,7 +174,7 @@ def test_what_begins_no_packet_is_said_in_its_own_words_where_nothing_is_welcome
 
 @given(chunked(ESTABLISH + PARAMETERS + GOOD * 2 + ACK))
 def test_what_is_welcome_may_change_between_two_packets_of_one_chunk(chunks: list[bytes]) -> None:
-    """Each packet of the handshake is handed out alone; what stands behind it waits for the next word."""
+    """Each packet of the handshake is handed out alone; the bytes behind it wait for the next call."""
     buffer = PacketBuffer()
     handshake = [Welcome.of(EstablishConnection), Welcome.of(ConnectionParameters)]
     found: list[bytes] = []

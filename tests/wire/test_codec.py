@@ -1,4 +1,4 @@
-"""Both codecs, on valid, nearly valid and random packets: they agree, they refuse in time, nothing is lost."""
+"""Both codecs, on valid, nearly valid and random packets: they agree, they refuse in time, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SLOWEST_S = 0.05
 
 
 def decoded(decode: Any, data: bytes) -> tuple[Any, ...]:
-    """Every field and padding byte, or every word of the refusal."""
+    """Return every field and padding byte, or every word of the refusal."""
     try:
         packet = decode(data)
     except WireFormatError as error:
@@ -68,7 +68,7 @@ def hot_accepts(data: bytes) -> bool:
 
 
 def checked(data: bytes) -> tuple[Any, ...]:
-    """Whether a packet is good, or every word of the refusal."""
+    """Return whether a packet is good, or every word of the refusal."""
     try:
         check_packet(data)
     except WireFormatError as error:
@@ -113,7 +113,7 @@ def test_a_packet_that_is_accepted_encodes_to_the_same_bytes(data: bytes) -> Non
 
 
 def test_mutated_and_random_packets_decode_or_are_refused_by_both_codecs_alike() -> None:
-    """MQPROTO_FUZZ_ROUNDS=100000 for the long form, which also times each packet."""
+    """Set MQPROTO_FUZZ_ROUNDS=100000 for the long form, which also times each packet."""
     rng = random.Random(1801)
     seeds = [*EVERY_PACKET, *SESSION_FRAMES]
     accepted = 0
@@ -136,7 +136,7 @@ def test_mutated_and_random_packets_decode_or_are_refused_by_both_codecs_alike()
 
 
 def test_hostile_packets_grow_no_memory_whatever_they_announce() -> None:
-    """Neither while one is decoded, by much more than its own size, nor from one to the next."""
+    """This is so during one decoding, beyond a small multiple of the packet's size, and from one packet to the next."""
     rng = random.Random(7)
     hostile = [accidents(rng, rng.choice(EVERY_PACKET)) for _ in range(ROUNDS // 5)]
     tracemalloc.start()
@@ -294,7 +294,7 @@ def test_a_value_of_an_optional_header_that_breaks_a_rule_is_not_written(
 
 
 def fields_of(record: Any) -> list[tuple[Any, str]]:
-    """Every field of a packet, however deep, as its record and name."""
+    """Yield every field of a packet, however deep, with its record and name."""
     found = []
     for field in dataclasses.fields(record):
         found.append((record, field.name))

@@ -1,4 +1,4 @@
-"""The definitions in the hands of construct's users: in any stream, inside their own, with the codec's verdict."""
+"""The definitions as construct's users use them: in any stream, inside their own, with the codec's verdict."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tests.frames import SESSION_FRAMES
 from tests.wire.accidents import accidents
 
 ROUNDS: Final = int(os.environ.get("MQPROTO_FUZZ_ROUNDS", "1000"))
-"""20,000 are the long form, some two minutes."""
+"""The long form has 20,000, which take about two minutes."""
 PREFIX: Final = b"xyz"
 HEADER: Final = TransactionHeader(
     flags=4,
@@ -63,7 +63,7 @@ FULL: Final = encode_packet(a_full_message())
 
 
 def readings(part: Any, data: bytes, folder: Path) -> Iterator[Callable[[], tuple[Any, int]]]:
-    """Ways to read what begins with some bytes; each gives the fields, and how many bytes they took."""
+    """Return the ways to read the start of some bytes; each returns the fields, and how many bytes they took."""
 
     def whole() -> tuple[Any, int]:
         stream = io.BytesIO(data)
@@ -75,7 +75,7 @@ def readings(part: Any, data: bytes, folder: Path) -> Iterator[Callable[[], tupl
         return found.it, stream.tell() - len(PREFIX)
 
     def from_a_pipe() -> tuple[Any, int]:
-        """Which gives a few bytes at a time, and knows no place."""
+        """Read from a stream that gives a few bytes at a time, and has no position."""
 
         class Pipe:
             def read(self, size: int) -> bytes:
@@ -101,9 +101,9 @@ def readings(part: Any, data: bytes, folder: Path) -> Iterator[Callable[[], tupl
 
 
 def same_verdict(part: Any, decode: Callable[[bytes], Any], data: bytes, tail: bytes, folder: Path) -> bool:
-    """Read in each way and as the codec does, and see that they agree; whether the bytes are good.
+    """Read in each way and as the codec does, and check that they agree; return whether the bytes are good.
 
-    tail: what stands behind them in a stream. The codec is given the one packet alone.
+    tail: bytes behind them in a stream. The codec gets only the one packet.
     """
     verdicts = []
     for read in readings(part, data + tail, folder):
@@ -128,7 +128,7 @@ def same_verdict(part: Any, decode: Callable[[bytes], Any], data: bytes, tail: b
 
 @pytest.mark.timeout(900)
 def test_packets_have_the_verdict_of_the_codec_wherever_they_stand(tmp_path: Path) -> None:
-    """MQPROTO_FUZZ_ROUNDS=20000 for the long form."""
+    """Set MQPROTO_FUZZ_ROUNDS=20000 for the long form."""
     dice = random.Random(45)
     seeds = [*EVERY_PACKET, *SESSION_FRAMES]
     good = 0
@@ -251,7 +251,7 @@ ODD: Final[list[Any]] = [None, 0, -1, 2**40, "x", "a\0b", b"abc", bytes(16), [1]
 
 
 def places(fields: Any) -> Iterator[tuple[Any, Any]]:
-    """Each value in some fields, as what holds it and its name or number there."""
+    """Yield each value in some fields, as its container and its name or number there."""
     for name, value in fields.items() if isinstance(fields, dict) else enumerate(fields):
         yield fields, name
         if isinstance(value, dict | list):

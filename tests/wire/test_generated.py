@@ -11,7 +11,7 @@ from tests.conformance import ROOT
 
 
 def parts_of(source: str) -> list[str]:
-    """The statements of a module, in one spelling."""
+    """Return the statements of a module, in a normalized spelling."""
     return [ast.unparse(statement) for statement in ast.parse(source).body]
 
 

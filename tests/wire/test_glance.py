@@ -1,4 +1,4 @@
-"""What a packet says of itself without being decoded is what its record says."""
+"""The facts about a packet that are read without decoding it agree with its record."""
 
 from __future__ import annotations
 

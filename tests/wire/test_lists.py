@@ -1,4 +1,4 @@
-"""Lists of queues: generated code and construct agree on them, they are bounded, and cheap to refuse."""
+"""Lists of queues: generated code and construct agree on them, their sizes are bounded, and refusals are cheap."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def a_message(
     administration: list[MqfFormatNameElement] | None = None,
     responses: list[MqfFormatNameElement] | None = None,
 ) -> UserMessage:
-    """With these lists."""
+    """Return a message with these lists."""
     message = a_user_message(body=b"")
     message.user.has_multi_queue_format = True
     message.multi_queue_format = MultiQueueFormatHeader(
@@ -54,17 +54,17 @@ def a_message(
 
 
 def a_list(header_id: int, count: int, data: bytes, size: int | None = None) -> bytes:
-    """One MQFAddressHeader, whatever it says of itself; its size is right unless another is given."""
+    """Return one MQFAddressHeader, whatever it claims about itself; its size is right unless another is given."""
     return struct.pack("<IHHI", 12 + len(data) if size is None else size, header_id, 0, count) + data
 
 
 def padded(data: bytes) -> bytes:
-    """As the list of a header, whose end is on a 4-byte boundary."""
+    """Return the bytes as the list of a header, whose end is on a 4-byte boundary."""
     return data + bytes(-len(data) & 3)
 
 
 def a_packet(destinations: bytes, rest: bytes = b"") -> bytes:
-    """A message whose MultiQueueFormatHeader begins with these bytes; the other lists are empty."""
+    """Return a message whose MultiQueueFormatHeader begins with these bytes; the other lists are empty."""
     others = a_list(ADMINISTRATION, 0, b"") + a_list(RESPONSES, 0, b"") + struct.pack("<HHI", SIGNATURE, 0, 0)
     empty = encode_packet(a_message([]))
     packet = bytearray(empty[: -len(a_list(DESTINATIONS, 0, b"") + others)])
@@ -74,14 +74,14 @@ def a_packet(destinations: bytes, rest: bytes = b"") -> bytes:
 
 
 def a_packet_full_of(element: bytes, size: int, count: int | None = None) -> bytes:
-    """A packet of at most this size that lists one name as often as there is room for it."""
+    """Return a packet of at most this size that lists one name as often as there is room for it."""
     room = size - len(a_packet(a_list(DESTINATIONS, 0, b"")))
     times = room // len(element)
     return a_packet(a_list(DESTINATIONS, times if count is None else count, element * times))
 
 
 def outcome(judge: Callable[[bytes], object], data: bytes) -> object:
-    """What is read, or every word of the refusal."""
+    """Return the result of reading, or every word of the refusal."""
     try:
         return judge(data)
     except WireFormatError as error:
@@ -95,12 +95,12 @@ def test_the_example_packets_are_what_the_codec_writes() -> None:
 
 
 NAMES: Final = (r"OS:a-server-of-windows\PRIVATE$\orders", r"OS:another\PRIVATE$\the-second-one-of-these-two")
-"""Two names that take 178 bytes in a list, as those of the only list whose bytes are known that Windows wrote."""
+"""Two names that take 178 bytes in a list, as in the only list written by Windows whose bytes are known."""
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.2")
 def test_the_size_of_a_list_counts_the_padding_behind_its_names() -> None:
-    """The list that Windows wrote: names of 178 bytes and the 12 before them are 190, and its HeaderSize says 192."""
+    """In the list written by Windows, names of 178 bytes and the 12 before them are 190, and its HeaderSize is 192."""
     elements = [MqfFormatNameElement(DIRECT_NAME, format_name=name) for name in NAMES]
     message = a_message([])
     message.multi_queue_format = destinations_to_wire(map(element_from_wire, elements))
@@ -139,7 +139,7 @@ def test_a_list_is_read_whether_or_not_its_size_counts_the_padding_and_written_a
 
 
 def _elements_of(packet: bytes) -> list[bytes]:
-    """The bytes of the fields of a packet's first list."""
+    """Return the bytes of the fields in a packet's first list."""
     names = "multi_queue_format.destination.format_name_list.elements["
     return [field.raw for field in inspect_packet(packet).fields if field.name.startswith(names)]
 
@@ -185,7 +185,7 @@ PIECES: Final = st.sampled_from(
 def test_both_codecs_agree_on_lists_that_are_nearly_right_word_for_word(
     pieces: bytes, count: int, size: int | None, data: st.DataObject
 ) -> None:
-    """Whatever the count says, wherever the window ends, and if the packet ends before it."""
+    """This holds for any count, for any end of the window, and if the packet ends before it."""
     packet = a_packet(a_list(DESTINATIONS, count, pieces, size))
     packet = packet[: len(packet) - data.draw(st.integers(0, 60))]
     packet = packet[:8] + struct.pack("<I", len(packet)) + packet[12:]
@@ -200,7 +200,7 @@ def test_both_codecs_agree_on_lists_that_are_nearly_right_word_for_word(
 def test_of_a_list_with_one_bad_name_both_codecs_blame_that_one(
     elements: list[MqfFormatNameElement], data: st.DataObject
 ) -> None:
-    """The good ones before it are passed over by generated code; the words name it all the same."""
+    """Generated code skips the good names before it, but the error names the bad one."""
     packet = bytearray(encode_packet(a_message(elements)))
     index = data.draw(st.integers(0, len(elements) - 1))
     seen: list[Any] = []
@@ -265,7 +265,7 @@ def test_an_analyst_is_shown_one_fault_and_the_rest_unread() -> None:
 def test_a_packet_that_lists_a_million_queues_is_refused_for_what_its_head_costs(
     judge: Callable[[bytes], object], size: int
 ) -> None:
-    """Interpreted as it was before, one of 4 MiB took 17 s and 290 MB, one of 400 kB 1.5 s and 27 MB."""
+    """Interpreted as before, a packet of 4 MiB took 17 s and 290 MB, one of 400 kB 1.5 s and 27 MB."""
     packet = a_packet_full_of(SMALLEST, size)
     assert "element_count" in str(outcome(judge, packet))
     assert instructions_of(lambda: outcome(judge, packet)).total() < 10_000
@@ -284,7 +284,7 @@ def test_a_packet_that_lists_a_million_queues_is_refused_for_what_its_head_costs
 def test_what_each_queue_of_a_list_costs(
     judge: Callable[[bytes], object], spoilt: bool, instructions_each: int, bytes_each: int
 ) -> None:
-    """Also where the last one is refused, and construct has to find the words: it is told where."""
+    """This includes lists whose last name is refused: construct, which has to find the words, is told where it is."""
     packet = a_packet(a_list(DESTINATIONS, MAXIMUM_ELEMENTS, SMALLEST * MAXIMUM_ELEMENTS))
     if spoilt:
         at = packet.rindex(SMALLEST)
@@ -295,7 +295,7 @@ def test_what_each_queue_of_a_list_costs(
 
 
 def test_a_text_of_zeros_that_end_no_character_is_read_once() -> None:
-    """Two zeros in every four bytes, none of them a NUL but the last."""
+    """Of every four bytes two are zero, but only the last zeros are a NUL."""
     text = "\u0001\u0100" * 100_000
     packet = encode_packet(a_message([MqfFormatNameElement(DIRECT_NAME, b"", text)]))
     few = encode_packet(a_message([MqfFormatNameElement(DIRECT_NAME, b"", text[:20_000])]))

@@ -1,4 +1,4 @@
-"""UserMessages from what a sender knows."""
+"""UserMessages made from what a sender knows."""
 
 from __future__ import annotations
 

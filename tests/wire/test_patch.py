@@ -1,4 +1,4 @@
-"""Patched packets are what decoding, changing and encoding would give."""
+"""Patched packets are the same as after decoding, changing and encoding."""
 
 from __future__ import annotations
 

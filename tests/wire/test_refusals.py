@@ -1,4 +1,4 @@
-"""What hostile packets do, line by line, and the words of each refusal: field, offset, value, limit, section."""
+"""Hostile packets, line by line, and the words of each refusal: field, offset, value, limit, section."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACK = encode_packet(a_session_ack())
 
 
 def word(data: bytes, name: str) -> int:
-    """The number that stands in a field."""
+    """Return the number in a field."""
     [value] = [field.value for field in inspect_packet(data).fields if field.name == name]
     assert isinstance(value, int)
     return value

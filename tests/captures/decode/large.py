@@ -1,4 +1,4 @@
-"""A capture as large as one likes: orders from a by way of b to c, acknowledged on each hop and end to end.
+"""A capture of any size: orders from a through b to c, acknowledged on each hop and end to end.
 
 python -m tests.captures.decode.large FILE BYTES [BODY_BYTES]
 """
@@ -23,7 +23,7 @@ _NUMBERS: Final = 80
 
 
 class _Writer:
-    """Writes what a scene has, and forgets it."""
+    """Writes the packets of a scene, and forgets them."""
 
     def __init__(self, capture: PcapngWriter, scene: Scene) -> None:
         self._capture = capture
@@ -50,7 +50,7 @@ class _Writer:
 
 
 def numbered(message: bytes, number: int) -> bytes:
-    """The message with another number and identifier; by far faster than encoding it."""
+    """Return the message with another number and identifier; this is much faster than encoding it."""
     ids = struct.pack("<I", number)
     numbers = struct.pack("<II", number, number - 1)
     return b"".join(
@@ -59,7 +59,7 @@ def numbered(message: bytes, number: int) -> bytes:
 
 
 def write_capture(path: Path, size_bytes: int, body_bytes: int = 1_024) -> int:
-    """Write about `size_bytes`; how many packets they hold."""
+    """Write about `size_bytes`; return how many packets that is."""
     scene = Scene()
     with path.open("wb") as file, PcapngWriter(file) as capture:
         writer = _Writer(capture, scene)

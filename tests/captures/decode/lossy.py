@@ -1,7 +1,7 @@
-"""What a reader gives of a capture that lacks something, packet by packet.
+"""A reader's output, packet by packet, for a capture with losses.
 
-The packets of a scene stand as they were sent: the sender of each had all that comes before it. So what a packet's
-sender may have had is known here, and with it whether the packet is ahead of what the capture shows.
+The packets of a scene are in the order of sending: the sender of each had everything before it. So it is known what a
+packet's sender may have had, and whether the packet is ahead of what the capture shows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from mqproto.captures.spoil import shortened
 from tests.captures.decode.scene import BEGAN_NS, MILLISECOND, Scene, express, transactional
 
 Place = tuple[int, SeenPacket]
-"""A packet, with the number that it has in the whole capture."""
+"""A packet, with its number in the whole capture."""
 
 
 @st.composite
 def sessions(draw: st.DrawFn) -> Scene:
-    """Sessions by the book: both ends send, within the window, and acknowledge when they like."""
+    """Draw sessions that follow the protocol: both ends send within the window, and acknowledge at any time."""
     scene = Scene()
     wires = [scene.wire("a", "c") for _ in range(draw(st.integers(1, 2)))]
     open_counts = {(wire.number, end): 0 for wire in wires for end in "ac"}
@@ -81,9 +81,9 @@ def copied(seen: SeenPacket, **changes: int | bool) -> SeenPacket:
 
 
 def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPacket]:
-    """The others, with their own numbers: what is missing is told by the next packet of its direction.
+    """Return the remaining packets, renumbered: the next packet of a direction reports missing ones.
 
-    A packet is ahead if its sender had something that is lost, and no packet has told yet.
+    A packet is ahead if its sender had something that is lost, and that no packet has reported yet.
     """
     gone = set(lost)
     untold: list[SeenPacket] = []
@@ -103,10 +103,10 @@ def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPack
 
 @st.composite
 def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
-    """A capture of these packets as a reader may give it.
+    """Draw a capture of these packets as a reader may give it.
 
-    It lacks some, begins and ends where it likes, and has one direction of a connection only, or both. Where a reader
-    could not wait for what a packet's sender had, that packet comes too early and is ahead; so may any other be.
+    It lacks some, begins and ends anywhere, and has one direction of a connection or both. If a reader could not wait
+    for something that a packet's sender had, the packet comes too early and is ahead; any other may be ahead, too.
     """
     places = range(len(packets))
     some = st.sets(st.sampled_from(places), max_size=6) if packets else st.just(set[int]())
@@ -127,7 +127,7 @@ def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
 
 
 def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
-    """A packet comes before some of what its sender had; those of its own direction stay in order."""
+    """Let a packet come before some of what its sender had; those of its own direction stay in order."""
     seen = kept.pop(place)
     while steps and place and not is_same_stream(kept[place - 1], seen):
         place -= 1
@@ -138,9 +138,9 @@ def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
 
 @st.composite
 def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]:
-    """The same as a sniffer saw it: some frames are lost, some come late or twice; it began late, ended early, or cut.
+    """Return the same as a sniffer saw it: frames are lost, late or double; it began late, ended early, or cut.
 
-    The packets are sent in segments of whatever size; receivers acknowledge them at once, or with what they send.
+    The packets are sent in segments of any size; receivers acknowledge them at once, or with the data that they send.
     """
     size_bytes = draw(st.sampled_from([100, 300, 1_460]))
     talks: dict[int, Segments] = {}
@@ -177,6 +177,6 @@ def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]
 
 
 def judged(packets: Iterable[SeenPacket]) -> list[SessionView]:
-    """What each packet is to its session."""
+    """Return each packet's relation to its session."""
     checker = SessionChecker(Connections(Names()))
     return [checker.take(session_facts(sight_of(seen))) for seen in packets]

@@ -1,7 +1,7 @@
-"""Conversations as a capture would show them, packet by packet, with whatever is to be wrong in them.
+"""Conversations as a capture would show them, packet by packet, with any faults that a test needs.
 
-Queue managers are called by one letter; each listens at its own address. A `Wire` is one connection between two of
-them; it counts as they would, so that its acknowledgments are right unless a test says otherwise.
+Queue managers have names of one letter; each listens at its own address. A `Wire` is one connection between two of
+them. It counts as they would, so its acknowledgments are right unless a test says otherwise.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def names(*letters: str) -> Names:
 
 
 def transactional(number: int, previous: int | None = None, **changes: Any) -> bytes:
-    """Message `number` of the sequence from a to c, as its sender first sends it."""
+    """Return message `number` of the sequence from a to c, as its sender first sends it."""
     header = TransactionHeader(
         tx_sequence_id=SEQUENCE,
         tx_sequence_number=number,
@@ -80,7 +80,7 @@ def express(**changes: Any) -> bytes:
 
 
 def ordered(number: int, own_id: int = 100, source: str = "c", **changes: Any) -> bytes:
-    """c's OrderAck for all up to `number`."""
+    """Return c's OrderAck for all numbers up to `number`."""
     body = replace(OrderAckBody(SEQUENCE, number, max(0, number - 1)), **changes)
     arguments: dict[str, Any] = {"destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
     return encode_packet(OrderAck(source=guid(source), message_id=own_id, body=body, **arguments).message())
@@ -93,7 +93,7 @@ def final(
     message_class: MessageClass = MessageClass.ACK_RECEIVE,
     **changes: Any,
 ) -> bytes:
-    """c's FinalAck for message `number`."""
+    """Return c's FinalAck for message `number`."""
     body = replace(FinalAckBody(SEQUENCE, number, number - 1, guid("a"), number), **changes)
     arguments: dict[str, Any] = {"destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
     return encode_packet(
@@ -109,7 +109,7 @@ def final(
 
 @dataclass
 class End:
-    """What one end of a wire has done."""
+    """The state of one end of a wire."""
 
     endpoint: Endpoint
     sent: int = 0
@@ -129,7 +129,7 @@ class Scene:
     now_ns: int = BEGAN_NS
 
     def wire(self, client: str, server: str, *, opened: bool = True, window: int = 64) -> Wire:
-        """A new connection, with its handshake unless that is left out."""
+        """Add a connection, with its handshake unless that is left out."""
         self.connections += 1
         wire = Wire(self, self.connections - 1, client, server)
         if opened:
@@ -143,7 +143,7 @@ class Scene:
         lossless: bool = True,
         ends: Mapping[StreamEnd, Sum] | None = None,
     ) -> tuple[list[Sight], list[Finding]]:
-        """All packets, understood, and what comes out at the end."""
+        """Return all packets, understood, and the findings at the end."""
         analyst = Analyst(known)
         sights = [analyst.take(packet) for packet in self.packets]
         return sights, list(analyst.finish(lossless=lossless, ends=ends))
@@ -151,14 +151,14 @@ class Scene:
     def findings(
         self, *, lossless: bool = True, ends: Mapping[StreamEnd, Sum] | None = None
     ) -> list[Finding]:
-        """All that is found."""
+        """Return all findings."""
         sights, last = self.sights(lossless=lossless, ends=ends)
         return [finding for sight in sights for finding in sight.findings] + last
 
     def faults(
         self, *, lossless: bool = True, ends: Mapping[StreamEnd, Sum] | None = None
     ) -> list[tuple[str, int]]:
-        """The breaches: their codes, and which packet they are about."""
+        """Return the breaches: their codes, and the packets that they are about."""
         found = self.findings(lossless=lossless, ends=ends)
         return [(each.code, each.packet) for each in found if each.severity is Severity.FAULT]
 
@@ -188,14 +188,14 @@ class Wire:
             self.put(self.server, packet)
 
     def reset(self, by: str) -> dict[StreamEnd, Sum]:
-        """That an end has reset it; how much had been sent by then is not known."""
+        """Note that an end has reset it; it is unknown how much had been sent by then."""
         return {StreamEnd(self.number, 0, self.ends[by].endpoint): Sum(None, None)}
 
     def other(self, sender: str) -> str:
         return self.server if sender == self.client else self.client
 
     def put(self, sender: str, packet: Packet | bytes, **changes: Any) -> SeenPacket:
-        """Any packet, without counting it."""
+        """Add any packet, without counting it."""
         data = packet if isinstance(packet, bytes) else encode_packet(packet)
         self.scene.now_ns += MILLISECOND
         end, other = self.ends[sender], self.ends[self.other(sender)]
@@ -214,7 +214,7 @@ class Wire:
         return seen
 
     def send(self, sender: str, message: bytes, *, riding: bool = False) -> SeenPacket:
-        """A UserMessage, counted at both ends; with a session acknowledgment on it if that is asked for."""
+        """Add a UserMessage, counted at both ends; with a session acknowledgment on it if requested."""
         end, other = self.ends[sender], self.ends[self.other(sender)]
         recoverable = bool(message[60] & 0x20)
         end.sent += 1
@@ -224,7 +224,7 @@ class Wire:
         return self.put(sender, with_session_header(message, self.header(sender)) if riding else message)
 
     def header(self, sender: str, **changes: Any) -> SessionHeader:
-        """What `sender` has to acknowledge, 32 recoverable messages at most."""
+        """Return the acknowledgments that `sender` owes, at most 32 recoverable messages."""
         end = self.ends[sender]
         count = min(32, end.recoverable_received - end.saved)
         header = SessionHeader(
@@ -238,12 +238,12 @@ class Wire:
         return replace(header, **changes)
 
     def ack(self, sender: str, **changes: Any) -> SeenPacket:
-        """A SessionAck of all that `sender` has received, or of something else."""
+        """Add a SessionAck for everything that `sender` has received, or for something else."""
         return self.put(sender, SessionAck(session=self.header(sender, **changes)))
 
 
 def passed_on(message: bytes, hops: int = 1) -> bytes:
-    """A message as an intermediate sends it on."""
+    """Return a message as an intermediate passes it on."""
     message = without_session_header(message)
     for _ in range(hops):
         message = with_hop_counted(message)

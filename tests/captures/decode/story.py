@@ -1,4 +1,4 @@
-"""One small conversation that has a bit of everything, for the tests of what is shown."""
+"""One small conversation that has a bit of everything, for the tests of views."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KNOWN: Final = names("a", "b", "c")
 
 
 def story() -> Scene:
-    """a sends two orders to c by way of b; the second hop breaks, the first order is sent again, and both arrive."""
+    """a sends two orders to c through b; the second hop breaks, the first order is sent again, and both arrive."""
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     first.send("a", transactional(1))
@@ -52,7 +52,7 @@ def story() -> Scene:
 
 
 def pinged(scene: Scene) -> Scene:
-    """With a Ping at its end."""
+    """Return the conversation with a Ping at its end."""
     wire = scene.wire("a", "c", opened=False)
     wire.number = -1
     wire.put("a", ping_packet.encode(Ping(cookie=7, qm_guid=guid("a"))))

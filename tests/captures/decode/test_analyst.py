@@ -1,4 +1,4 @@
-"""What holds of whole captures: right ones accuse nobody, whatever they lack; wrong ones are shown to their end."""
+"""Properties of whole captures: correct ones accuse nobody, whatever they lack; faulty ones are shown to their end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ACTIONS: Final = ("send", "send", "send", "pass", "ack", "ack", "express", "orde
 
 @st.composite
 def conversations(draw: st.DrawFn) -> Scene:
-    """a sends to c by way of b; connections break and what was not acknowledged is sent again."""
+    """Draw conversations in which a sends to c through b; connections break, and messages are sent again."""
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     sent = came = had = 0  # numbers sent by a, accepted by b, accepted by c

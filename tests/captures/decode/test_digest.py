@@ -1,4 +1,4 @@
-"""The digest of a message: equal after what an intermediate does, different after anything else."""
+"""The digest of a message: equal after an intermediate's changes, different after any other change."""
 
 from __future__ import annotations
 

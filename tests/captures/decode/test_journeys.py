@@ -25,7 +25,7 @@ from tests.examples import poked
 
 
 def chain() -> tuple[Scene, bytes]:
-    """a sends a message to b, which has still to pass it on to c."""
+    """Return a scene in which a sends a message to b, which has not passed it on to c yet."""
     scene = Scene()
     message = transactional(1)
     wire = scene.wire("a", "b")
@@ -74,7 +74,7 @@ def test_an_intermediate_that_does_not_count_the_hop_by_one_is_at_fault(hops: in
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
 @pytest.mark.parametrize("late", [False, True])
 def test_what_comes_in_circles_is_compared_with_the_copy_that_it_was(late: bool) -> None:
-    """Ways change: the message comes back to b, and b sends its copies on in any order, as the capture has them."""
+    """Ways change: the message comes back to b, and b sends its copies on in any order that the capture may have."""
     scene, message = chain()
     round_about = scene.wire("b", "d")
     round_about.send("b", passed_on(message))

@@ -1,4 +1,4 @@
-"""The numbers of a sequence that crossed a hop: what is missing, and how much of it is remembered."""
+"""The numbers of a sequence that crossed a hop: which are missing, and how many of them are remembered."""
 
 from __future__ import annotations
 

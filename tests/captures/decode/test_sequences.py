@@ -35,7 +35,7 @@ from tests.captures.decode.scene import (
 
 
 def direct(*numbers: int) -> tuple[Scene, Wire]:
-    """a sends these numbers to c, without anybody between them; each says that the one before precedes it."""
+    """Let a send these numbers to c, without a node between them; each names the one before as its predecessor."""
     scene = Scene()
     wire = scene.wire("a", "c")
     for number in numbers:
@@ -44,7 +44,7 @@ def direct(*numbers: int) -> tuple[Scene, Wire]:
 
 
 def through(came: list[int], left: list[int]) -> tuple[Scene, Wire, Wire]:
-    """a sends numbers by way of b, and b passes some of them on to c."""
+    """Let a send numbers through b, which passes some of them on to c."""
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     for number in came:
@@ -124,7 +124,7 @@ def test_an_order_ack_for_a_message_that_stopped_at_an_intermediate_is_a_fault()
 
 
 def test_an_order_ack_for_messages_that_took_a_way_which_the_capture_lacks_is_a_note() -> None:
-    """The capture is that of an intermediate; after the second message the sender took another way."""
+    """The capture is an intermediate's; after the second message the sender took another way."""
     scene, _, second = through([1, 2], [1, 2])
     second.send("c", ordered(7))
     assert scene.faults() == []
@@ -247,7 +247,7 @@ def test_what_was_lost_before_a_number_was_written_explains_no_order_ack_for_it(
 
 
 def fell_silent(next_client: str = "a") -> tuple[Scene, Wire, int]:
-    """A connection has no end in the capture, and some time later its two have another; an OrderAck for more."""
+    """Return a scene with a connection that does not end; later there is another one, with an OrderAck for more."""
     scene, wire = direct(1, 2)
     scene.now_ns += 5_000 * MILLISECOND
     server = "c" if next_client != "c" else "a"
@@ -307,7 +307,7 @@ def test_times_of_two_interfaces_do_not_tell_what_was_lost_later(interface: int)
 
 
 def test_an_order_ack_that_is_read_before_what_leads_to_its_sender_is_judged_in_the_end() -> None:
-    """Where frames are lost, a whole connection may be read behind others."""
+    """If frames are lost, a whole connection may be read behind others."""
     scene, first, second = through([1, 2], [])
     first.send("b", passed_on(ordered(9)))
     second.send("b", passed_on(transactional(1)))
@@ -342,7 +342,7 @@ def test_what_was_passed_on_unseen_had_come_before_that(in_time: bool) -> None:
 
 
 def test_an_order_ack_may_cover_what_came_before_the_capture_began_and_is_sent_again_in_it() -> None:
-    """Connections ended before it began, so that all that it shows have their beginnings."""
+    """Earlier connections ended before the capture, so all connections that it shows have their beginnings."""
     scene = Scene()
     scene.now_ns += 3_000 * MILLISECOND
     wire = scene.wire("a", "c")
@@ -492,7 +492,7 @@ def test_a_final_ack_for_a_message_that_was_never_sent_is_a_fault() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_what_its_sender_had_may_come_behind_an_acknowledgment_that_is_ahead(ahead: bool) -> None:
-    """A message that has a hole is read when it is over."""
+    """A message that has a hole is read when the hole is over."""
     for early in (ordered(3), final(3)):
         scene, wire = direct(1, 2)
         wrong = wire.send("c", early)

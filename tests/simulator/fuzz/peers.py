@@ -1,6 +1,6 @@
 """Small queue managers for a fuzzer: a sound one, and one with each fault that a fuzzer has to find.
 
-They accept sessions and acknowledge what comes; they have no queues. A planted fault is a few lines over that.
+They accept sessions and acknowledge messages; they have no queues. A planted fault is a few lines on top of that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mqproto.wire import (
 
 PEER = Guid(b"the peer's guid."[:16])
 BACK_S = 0.02
-"""How long a peer that crashed is away."""
+"""How long a crashed peer is away."""
 
 
 class CrashedError(Exception):
@@ -41,7 +41,7 @@ class CrashedError(Exception):
 
 
 class Peer:
-    """A sound peer. What a fault changes are the methods from `opened` on."""
+    """A sound peer. Faults change the methods from `opened` on."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -49,7 +49,7 @@ class Peer:
         self._keys = count(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Serve; after a crash again, at the same port."""
+        """Serve; after a crash, serve again at the same port."""
         while True:
             listener = socket.socket()
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -94,13 +94,13 @@ class Peer:
             stream.socket.close()
 
     async def opened(self, session: Session) -> None:
-        """A connection was accepted."""
+        """Handle an accepted connection."""
 
     def lost(self, session: Session) -> None:
-        """A connection has ended."""
+        """Handle the end of a connection."""
 
     async def received(self, session: Session, data: bytes) -> bytes:
-        """What to answer to these bytes."""
+        """Return the answer to these bytes."""
         runs = session.receive(data, Moment(int(1_000 * trio.current_time()), 0))
         said = [
             await self.took(session, decode_message(packet), packet) for run in runs for packet in run.packets
@@ -109,22 +109,22 @@ class Peer:
         return self.answered(session, session.take_outbox(), b"".join(said))
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
-        """A message came; what to say to it beside the session acknowledgment."""
+        """Take a message; return what to send besides the session acknowledgment."""
         return b""
 
     def answered(self, session: Session, outbox: list[bytes], said: bytes) -> bytes:
-        """What leaves in the end."""
+        """Return the bytes that leave in the end."""
         return b"".join(outbox) + said
 
     async def away(self) -> None:
-        """It has crashed."""
+        """Handle a crash."""
         await trio.sleep(BACK_S)
 
 
 class Bounds(Peer):
-    """A sound peer that takes no more of one host for a time: it closes `count` connections without a word.
+    """A sound peer that accepts only so much from one host for a time: it closes `count` connections without a word.
 
-    after: so many connections from that host it serves before.
+    after: how many connections from that host it serves before that.
     """
 
     def __init__(self, after: int, count: int, host: str = "127.0.0.1") -> None:
@@ -143,7 +143,7 @@ class Bounds(Peer):
 
 @asynccontextmanager
 async def serving(peer: Peer) -> AsyncIterator[str]:
-    """A peer that serves; its address."""
+    """Run a peer; return its address."""
     async with trio.open_nursery() as nursery:
         await nursery.start(peer.run)
         yield f"127.0.0.1:{peer.port}"
@@ -154,7 +154,7 @@ async def serving(peer: Peer) -> AsyncIterator[str]:
 
 
 class HangsOnAGap(Peer):
-    """It waits for what comes before a transactional message, and forgets all else."""
+    """It waits for the predecessor of a transactional message, and forgets everything else."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         if message.transaction is not None and message.transaction.previous_tx_sequence_number:
@@ -163,14 +163,14 @@ class HangsOnAGap(Peer):
 
 
 class AnswersGarbage(Peer):
-    """An OrderAck for a sequence that it never began confuses it, as KB 830639 says of another."""
+    """An OrderAck for a sequence that it never began confuses it, as KB 830639 reports about another."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         return b"garbage" * 8 if acknowledgment_in(message) is not None else b""
 
 
 class AcknowledgesBeyond(Peer):
-    """It counts a message twice that asks for an acknowledgment."""
+    """It counts a message twice if the message asks for an acknowledgment."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         if message.properties.acknowledge_arrival:
@@ -193,7 +193,7 @@ class ServesOneClient(Peer):
 
 
 class HangsForAll(Peer):
-    """Half a packet stops everybody, as its reader waits for the rest."""
+    """Half a packet stops everybody, because its reader waits for the rest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class HangsForAll(Peer):
 
 
 class AnswersTwice(Peer):
-    """It accepts one more EstablishConnection in an open session, where 3.1.5.3 has it close."""
+    """It accepts a second EstablishConnection in an open session, where 3.1.5.3 requires it to close."""
 
     async def received(self, session: Session, data: bytes) -> bytes:
         if session.is_open and len(data) == 572:
@@ -234,7 +234,7 @@ class AnswersTwice(Peer):
 
 
 class NeverCloses(Peer):
-    """It stays and says nothing where it should close."""
+    """It stays silent where it should close."""
 
     async def received(self, session: Session, data: bytes) -> bytes:
         answers = await super().received(session, data)
@@ -244,7 +244,7 @@ class NeverCloses(Peer):
 
 
 class ForgetsCounts(Peer):
-    """Once it has had two express messages, its SessionAcks say that it has sent one, and it has sent none."""
+    """After two express messages, its SessionAcks claim that it has sent one, although it has sent none."""
 
     def answered(self, session: Session, outbox: list[bytes], said: bytes) -> bytes:
         if session.data.message_received_count > session.data.recoverable_message_received_count + 1:
@@ -260,7 +260,7 @@ def _counted(packet: bytes) -> bytes:
 
 
 class DiesForGood(Peer):
-    """It crashes, and nobody starts it again."""
+    """It crashes, and is not started again."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         if message.transaction is not None:
@@ -283,7 +283,7 @@ class CrashesOn(Peer):
         self._buffers: dict[int, PacketBuffer] = {}
 
     async def received(self, session: Session, data: bytes) -> bytes:
-        """Packet by packet: whether one is deadly does not depend on how TCP cuts the stream."""
+        """Take packets one by one: whether one is deadly does not depend on how TCP cuts the stream."""
         buffer = self._buffers.setdefault(session.key, PacketBuffer())
         begun_bytes = buffer.pending_bytes
         packets: list[bytes] = []
@@ -320,18 +320,18 @@ def aligned_size_wraps(fields: dict[str, Any]) -> bool:
 
 
 def flag_announces_nothing(fields: dict[str, Any]) -> bool:
-    """A SecurityHeader is announced, and the packet ends where it would stand."""
+    """A SecurityHeader is announced, and the packet ends where it would begin."""
     return bool(fields.get("user.flags", 0) >> 19 & 1) and "properties.flags" not in fields
 
 
 def more_elements_than_bytes(fields: dict[str, Any]) -> bool:
-    """Room is made for all announced elements before one of them is read."""
+    """Memory is reserved for all announced elements before one of them is read."""
     names = ("destination", "administration", "response")
     counts = [fields.get(f"multi_queue_format.{name}.element_count", 0) for name in names]
     return bool(max(counts) > 100_000)
 
 
 def named_so(fields: dict[str, Any]) -> bool:
-    """A bit of a field into which a mutation moved whoever sends: of their names half have it."""
+    """A bit of a field that a mutation of senders' names changed: half of the names have it."""
     source = fields.get("user.source_queue_manager", bytes(16))
     return more_elements_than_bytes(fields) and bool(source[0] & 1)

@@ -1,7 +1,7 @@
-"""Small parsers with the bugs that broke Microsoft's, one each: what a fuzzer has to find.
+"""Small parsers, each with one of the bugs that broke Microsoft's: a fuzzer has to find them.
 
-They are written as C would compute: in 32 bits, with a check that looks right. Memory that is not the packet's raises
-`AccessViolation`, as a machine does; a packet that a parser refuses on purpose raises `ValueError`.
+They compute as C would: in 32 bits, with a check that looks right. Access to memory outside the packet raises
+`AccessViolation`, like a machine's fault; a packet that a parser refuses on purpose raises `ValueError`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class AccessViolation(Exception):  # noqa: N818
 
 
 class Memory:
-    """A packet as a C program sees it: an address and a size, and nobody who checks."""
+    """A packet as a C program sees it: an address and a size, and no checks."""
 
     def __init__(self, packet: bytes) -> None:
         self.packet = packet
@@ -38,13 +38,13 @@ class Memory:
         return int.from_bytes(self.read(at, size), "little")
 
     def require(self, at: int, size: int) -> None:
-        """The check of a parser that knows its business: nothing wraps."""
+        """Check a range like a careful parser: nothing wraps."""
         if at + size > self.end:
             raise ValueError("cut short")
 
 
 def open_message(packet: bytes) -> tuple[Memory, int, int, int]:
-    """The memory, where the optional headers begin, and both flag words; everything up to there is checked well."""
+    """Return the memory, where the optional headers begin, and both flag words, after proper checks up to there."""
     memory = Memory(packet)
     memory.require(0, BASE_SIZE + FIXED_USER_SIZE)
     version, _, base_flags, signature, size = struct.unpack_from("<BBHII", packet)
@@ -129,7 +129,7 @@ def aligned(packet: bytes) -> None:
 
 
 def announced(packet: bytes) -> None:
-    """Whatever the flags announce is believed to be there."""
+    """Every header that the flags announce is believed to be there."""
     memory, at, flags, _ = open_message(packet)
     if flags & HAS_TRANSACTION:
         memory.number(at, 4)
@@ -137,7 +137,7 @@ def announced(packet: bytes) -> None:
 
 
 def element_count(packet: bytes) -> tuple[Memory, int, int]:
-    """The memory, where the elements of the first list of queues begin, and how many there are, it says."""
+    """Return the memory, where the elements of the first list of queues begin, and their stated number."""
     memory, at, flags, base_flags = open_message(packet)
     at = after_transaction(memory, at, flags)
     if flags & (HAS_SECURITY | HAS_SOAP) or base_flags & 0x20 or not flags & HAS_LISTS:
@@ -152,7 +152,7 @@ def element_count(packet: bytes) -> tuple[Memory, int, int]:
 
 
 def counted(packet: bytes) -> None:
-    """A list is read element by element, as many as the packet says, and nobody asks for its end."""
+    """A list is read element by element, as many as the packet states, without a check of its end."""
     memory, at, count = element_count(packet)
     for _ in range(count):
         kind = memory.number(at, 2)
@@ -160,7 +160,7 @@ def counted(packet: bytes) -> None:
 
 
 def preallocated(packet: bytes) -> list[object]:
-    """The same, with the list made before anything is read: what it takes is the packet's to say."""
+    """The same, with the list allocated before anything is read: the packet decides its size."""
     _, _, count = element_count(packet)
     return [None] * count
 
@@ -176,7 +176,7 @@ def endless(packet: bytes) -> None:
 
 Bug = Callable[[bytes], object]
 CLASSES: Final[tuple[Bug, ...]] = (doubled, aligned, announced, counted)
-"""The classes of bug by which packets have broken parsers in public."""
+"""The classes of bugs by which packets have broken parsers in public."""
 
 _HEADERS: Final = BASE_SIZE + FIXED_USER_SIZE
 LEAST: Final[dict[Bug, int]] = {
@@ -185,4 +185,4 @@ LEAST: Final[dict[Bug, int]] = {
     announced: _HEADERS + 4,
     counted: _HEADERS + PROPERTIES_SIZE + 12,
 }
-"""How few bytes show each bug: the headers up to it, and all else gone."""
+"""The fewest bytes that show each bug: the headers up to it, and nothing else."""

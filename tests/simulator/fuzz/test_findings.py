@@ -1,4 +1,4 @@
-"""Findings on disk: what is written is read, whatever it holds, and each group has one."""
+"""Findings on disk: whatever is written is read back, and each group has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minimising: what is left still shows it, and nothing more can be left out."""
+"""Minimising: the rest still shows the fault, and nothing more can be left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations: every length at its limits, every section gone, and the same ones again from the same dice."""
+"""Mutations: every length at its limits, every section removed, and the same ones for the same seed."""
 
 from __future__ import annotations
 
@@ -168,9 +168,9 @@ def accepts(mutant: Mutant) -> bool:
 
 
 def rules() -> set[tuple[str, str]]:
-    """Every rule of every layout of a packet, but for those by which the reader has chosen the layout.
+    """Return every rule of every layout of a packet, except those by which the reader has chosen the layout.
 
-    What a field of bytes may hold has rules of its own, and breaks none of the packet.
+    The content of a bytes field has other rules, which do not affect the packet.
     """
     wholes = (user_message_packet, session_header, *INTERNAL_PACKETS.values())
     parts = (
@@ -191,7 +191,7 @@ def rules() -> set[tuple[str, str]]:
 
 @pytest.mark.long
 def test_every_rule_of_every_layout_is_broken_by_some_single_mutation() -> None:
-    """So whatever a parser forgets to check is tried."""
+    """So every check that a parser may have forgotten is tried."""
     unbroken = rules()
     for packet in examples():
         for mutant in mutants(packet):
@@ -218,7 +218,7 @@ def test_a_key_within_a_message_is_mutated_by_what_its_fields_are_for() -> None:
 
 
 def _key_in(packet: bytes) -> bytes:
-    """The EncryptionKey of a message, if it is one and has one."""
+    """Return the EncryptionKey of a message, if it is a message and has one."""
     try:
         found = reference.read(packet)
     except WireFormatError:

@@ -1,4 +1,4 @@
-"""What the layouts say of their fields, asked for once."""
+"""The layouts' information about their fields, read once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """mqproto with faults: the destination loses, doubles, swaps and alters messages, takes memory and fills its log.
 
-    PLANTED="doubled altered" python -m tests.simulator.rig.planted node destination ...
+PLANTED="doubled altered" python -m tests.simulator.rig.planted node destination ...
 
-A message's number decides what happens to it, so it happens again when the message is received once more. What is
-behind a loss may never come, so PLANTED can name the faults that messages have; by default all.
+A message's number decides what happens to it, so the same happens when the message is received again. Messages behind a
+lost one may never come, so PLANTED can name the faults that messages have; by default all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def fault_of(one: Received) -> str:
 
 
 def harmed(messages: list[Received]) -> Iterator[Received]:
-    """The messages that a receiver gets in place of these."""
+    """Return the messages that a receiver gets instead of these."""
     for one in sorted(messages, key=lambda one: fault_of(one) == "swapped"):  # These come last.
         if fault_of(one) == "altered" and (body := body_of(one.packet)):
             other = body[:-3] + bytes([body[-3] ^ 1]) + body[-2:]

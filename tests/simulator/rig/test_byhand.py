@@ -1,4 +1,4 @@
-"""Hands within one process; how they are typed is in tests/simulator/cli/test_running.py."""
+"""Commands by hand within one process; tests/simulator/cli/test_running.py tests how they are typed."""
 
 from __future__ import annotations
 

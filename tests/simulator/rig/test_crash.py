@@ -1,4 +1,4 @@
-"""The crash run, shorter; and that it finds what is broken: a disk that forgets, a node that does not come back."""
+"""A shorter crash run; it finds faults: a disk that forgets, and a node that does not come back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.simulator.certificates import over_tls
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 PATIENCE_S = 100.0
-"""More than the slowest machine needs for what takes a few seconds."""
+"""More than the slowest machine needs for something that takes a few seconds."""
 
 
 @pytest.mark.long

@@ -97,7 +97,7 @@ async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_
 
 
 def assert_tables_say_the_same(report: DemoReport, folder: Path) -> None:
-    """What `mqproto analyse` makes of the capture is what the demo's own proof has seen in it."""
+    """Check that `mqproto analyse` says about the capture what the demo's own proof has seen in it."""
     tables = Tables(folder)
     result = analyse([report.capture], tables, LocalEngine(), names=names_of(short()))
     assert {severity for severity, _ in result.codes} <= {"note"}

@@ -1,7 +1,7 @@
-"""The link between two real sockets: it carries, breaks, refuses, stalls, and tells the recorder.
+"""The link between two real sockets: it carries, breaks, refuses and stalls, and reports to the recorder.
 
-Loopback hands bytes over inside the call that sends them, so `wait_all_tasks_blocked` is when all that can
-cross has crossed; no test has to sleep.
+Loopback hands bytes over within the call that sends them, so after `wait_all_tasks_blocked` everything that can cross
+has crossed; no test has to sleep.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Control = Callable[[LinkProxy], object]
 
 
 class Ends:
-    """A link that runs, and a target behind it."""
+    """A running link, and a target behind it."""
 
     def __init__(self, link: LinkProxy, target: Socket) -> None:
         self.link = link
         self.target = target
 
     async def connect(self) -> Socket:
-        """A client of the link."""
+        """Connect a client of the link."""
         client = trio.socket.socket()
         try:
             await client.connect(self.link.address)
@@ -53,7 +53,7 @@ class Ends:
         return client
 
     async def pair(self) -> tuple[Socket, Socket]:
-        """Both ends of a connection through the link."""
+        """Return both ends of a connection through the link."""
         client = await self.connect()
         server, _ = await self.target.accept()
         return client, server
@@ -74,7 +74,7 @@ async def running_link(
 
 
 async def receive_all(end: Socket) -> bytes:
-    """Everything up to the other side's end."""
+    """Receive everything up to the other side's end."""
     parts = []
     while part := await end.recv(1 << 16):
         parts.append(part)
@@ -93,7 +93,7 @@ async def send_and_finish(end: Socket, data: bytes) -> None:
 
 
 async def is_reset(end: Socket) -> bool:
-    """Whether this end sees RST, and no orderly end."""
+    """Whether this end sees RST instead of an orderly end."""
     try:
         while await end.recv(1 << 16):
             pass
@@ -103,7 +103,7 @@ async def is_reset(end: Socket) -> bool:
 
 
 def waiting_bytes(end: Socket) -> int:
-    """How much could be read at once; it stays there."""
+    """Return how many bytes could be read at once; they stay there."""
     with socket.socket(fileno=socket.dup(end.fileno())) as twin:
         twin.setblocking(False)
         try:
@@ -113,7 +113,7 @@ def waiting_bytes(end: Socket) -> int:
 
 
 def fill_backlog(target: Socket) -> list[socket.socket]:
-    """Clients of the target itself, so many that the kernel lets the next one wait."""
+    """Connect so many clients of the target itself that the kernel lets the next one wait."""
     target.listen(0)
     fillers = []
     for _ in range(200):
@@ -126,7 +126,7 @@ def fill_backlog(target: Socket) -> list[socket.socket]:
 
 
 async def fill(end: Socket) -> int:
-    """Send until nothing more is taken, and say how much that was."""
+    """Send until nothing more is accepted; return how much was."""
     sent_bytes = 0
     with trio.move_on_after(20), socket.socket(fileno=socket.dup(end.fileno())) as twin:
         twin.setblocking(False)
@@ -255,7 +255,7 @@ async def test_a_link_that_refused_listens_at_the_same_address_when_restored() -
 
 
 class WhileProcessesStart(LinkProxy):
-    """A process that is being started has a copy of each of our sockets until it executes its program."""
+    """While a process is being started, it has a copy of each of our sockets until it executes its program."""
 
     copies: ClassVar[list[socket.socket]] = []
 
@@ -343,7 +343,7 @@ async def test_over_a_slow_link_all_comes_in_its_time() -> None:
 
 
 async def test_what_waits_on_a_slow_link_crosses_when_it_is_mended() -> None:
-    """Once it waited for its time all the same, and a reset in that time took it away from a link that was well."""
+    """Earlier it still waited for its time, and a reset in that time removed it from a link that was well."""
     async with running_link() as ends:
         client, server = await ends.pair()
         with client, server:

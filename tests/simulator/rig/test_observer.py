@@ -13,7 +13,7 @@ from mqproto.simulator.rig.observer import LOOK_S, NodeCount, Observer
 
 
 def status(resent: int, waiting: int = 0) -> NodeStatus:
-    """A node that has sent `resent` messages again, and has `waiting` in each of two queues."""
+    """Return the status of a node that has sent `resent` messages again, and has `waiting` in each of two queues."""
     local: Any = SimpleNamespace(waiting=waiting)
     outgoing: Any = SimpleNamespace(waiting=waiting)
     return NodeStatus(
@@ -22,7 +22,7 @@ def status(resent: int, waiting: int = 0) -> NodeStatus:
 
 
 class Node:
-    """Says one status after the other; None is the end of its process."""
+    """A node that reports one status after the other; None is the end of its process."""
 
     def __init__(self, *statuses: NodeStatus | None) -> None:
         self.statuses = list(statuses)

@@ -1,4 +1,4 @@
-"""Gateways and triggers as processes: each is ready when it says so, says why if it is not, and outlives nobody."""
+"""Gateways and triggers as processes: each reports when it is ready, or why it is not, and none outlives its parent."""
 
 from __future__ import annotations
 

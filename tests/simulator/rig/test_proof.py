@@ -125,7 +125,7 @@ def message(number: int) -> UserMessage:
 
 
 def capture(path: Path, *legs: tuple[str, str, list[bytes]]) -> Path:
-    """What crossed: connections of (from, to, packets that the opener sent)."""
+    """Return a capture of connections: (from, to, packets that the opener sent)."""
     with path.open("wb") as file:
         recorder = Recorder(file)
         for port, (client, server, packets) in enumerate(legs, 50_000):

@@ -30,7 +30,7 @@ from mqproto.simulator.topology import Topology, load, places
 from tests.simulator.typed import TIMEOUT_S
 
 FORKED: Final = pytest.mark.usefixtures("forked_programs")
-"""How an interpreter starts is asked by the others."""
+"""Starts nodes as forks; other tests cover the start of an interpreter."""
 ORPHANS = """
 import sys, trio
 from pathlib import Path
@@ -47,7 +47,7 @@ trio.run(main)
 
 
 class Said:
-    """What a supervisor tells."""
+    """The lines that a supervisor prints."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -58,7 +58,7 @@ class Said:
         self._more.set()
 
     async def line(self, words: str) -> str:
-        """The first line with these words, as soon as there is one."""
+        """Return the first line with these words, as soon as there is one."""
         while not (found := [line for line in self.lines if words in line]):
             self._more = trio.Event()
             await self._more.wait()
@@ -66,7 +66,7 @@ class Said:
 
 
 class Spawning(Supervisor):
-    """It tells of each process that it starts."""
+    """A supervisor that reports each process that it starts."""
 
     def __init__(self, topology: Topology, directory: Path) -> None:
         super().__init__(topology, directory)
@@ -216,12 +216,12 @@ def test_the_reason_is_the_last_line_that_the_command_printed(tmp_path: Path) ->
 
 
 def modes_of(folder: Path, *others: Path) -> dict[str, int]:
-    """Who may do what with the files in a folder, and with others."""
+    """Return the permissions of the files in a folder, and of others."""
     return {path.name: path.stat().st_mode & 0o777 for path in [*folder.iterdir(), *others]}
 
 
 def open_to_all(folder: Path) -> None:
-    """As another program might leave the files in it."""
+    """Make the files in it readable for all, as another program might leave them."""
     for path in folder.iterdir():
         path.chmod(0o666)
 
@@ -230,7 +230,7 @@ def open_to_all(folder: Path) -> None:
 async def test_files_of_nodes_are_for_their_owner_alone_and_an_open_folder_is_said_once(
     tmp_path: Path,
 ) -> None:
-    """Also in a folder that was there before, and of files that another umask made."""
+    """This includes a folder that existed before, and files made with another umask."""
     topology = load("pair").with_free_ports()
     os.chmod(tmp_path, 0o755)
     before = os.umask(0)

@@ -1,4 +1,4 @@
-"""Every oracle in every run finds what is planted for it, by a node that has faults; each blank has a reason."""
+"""Every oracle in every run finds the faults planted for it by a faulty node; each blank has a reason."""
 
 from __future__ import annotations
 
@@ -34,19 +34,22 @@ ELSEWHERE = {
     "validate": {RunOracle.DOUBLED, RunOracle.REORDERED, RunOracle.AUDIT},
     "ends": {RunOracle.DOUBLED, RunOracle.ALTERED, RunOracle.AUDIT},
 }
-"""A trigger takes one message at a time, and its history drops what comes twice: test_demo.py plants these. The first
-message that does not come ends the ways: test_ends.py plants what is not found by then."""
+"""A trigger takes one message at a time, and its history drops repeated ones: test_demo.py plants these. The first
+message that does not come ends the ways: test_ends.py plants faults that are not found by then.
+"""
 
 PLANTED = {
     "edges": ("doubled altered swapped", "lost"),
     "validate": ("altered", "lost"),
     "ends": ("lost",),
 }
-"""What messages have in each run; elsewhere all in one. What is behind a loss may not come, and so hides the rest."""
+"""The faults of messages in each run; elsewhere all in one. Messages behind a lost one may not come, so a loss hides
+other faults.
+"""
 
 
 async def broken_of(scenario: str, folder: Path) -> list[str]:
-    """What a short run of a scenario finds."""
+    """Return the faults that a short run of a scenario finds."""
     if scenario == "demo":
         topology = replace(load("demo"), faults=()).with_free_ports()
         return (await demo.run_demo(orders(400), folder / "demo.pcapng", topology=topology)).broken

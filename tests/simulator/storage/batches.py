@@ -1,4 +1,4 @@
-"""Transactions of all that may be in one, and what a store then has."""
+"""Transactions with every kind of change, and the store's content after each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mqproto.wire.guid import Guid
 TINY: Final = LogLimits(
     segment_bytes=600, segments=2, memory_bytes=4_000, slice_messages=3, slice_bytes=100, reserve_bytes=0
 )
-"""Of a store that begins new segments and brings them to the tables all the time."""
+"""The limits of a store that constantly begins new segments and brings them to the tables."""
 NODE = Guid(bytes(range(16)))
 NEIGHBOUR = Guid(bytes(range(16, 32)))
 LOCAL, HELD, FINAL, SEQUENCE, URGENT, ORDER = 1, 2, 3, 4, 5, 6
@@ -67,7 +67,7 @@ guids = st.sampled_from([NODE, NEIGHBOUR])
 deadlines = st.none() | st.integers(0, 5)
 outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 8)
 away = st.sampled_from([-1, -5, -(2**62)])
-"""What stands for queues of sequences that gave up their places."""
+"""Stands for queues of sequences that gave up their places."""
 incoming_rows = st.builds(IncomingRow, guids, st.just(1) | away, *[integers] * 5, st.text(max_size=9))
 
 
@@ -83,7 +83,7 @@ outcome_rows = st.builds(
 
 @st.composite
 def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
-    """One transaction of all that may be in one, over messages that are there. Its keys are new."""
+    """Draw a transaction with every kind of change, over existing messages. Its keys are new."""
     writes = Writes()
     for known in draw(st.lists(st.sampled_from(QUEUES), unique=True, max_size=2)):
         writes.queues.append(known._replace(on_hold=draw(st.booleans())))
@@ -112,9 +112,9 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
 
 
 def in_order(state: StoredState) -> StoredState:
-    """The same state; of its tables without an order of their own, sorted.
+    """Return the same state, with the tables that have no order sorted.
 
-    Which places are free again depends on what the log has: none up to the last that is taken.
+    Which places are free again depends on the log: none up to the last place in use.
     """
     state.queues[:] = [queue._replace(last_used=min(queue.last, queue.last_used)) for queue in state.queues]
     state.outgoing.sort()
@@ -124,19 +124,19 @@ def in_order(state: StoredState) -> StoredState:
 
 
 def messages_in(store: Store | Disk) -> list[list[tuple[int, bytes, bool]]]:
-    """What is in each queue, and what expires."""
+    """Return the content of each queue, and the messages that expire."""
     pages = [ReadPage(queue.queue, 0, 10_000, 2**30, ReadBy.WINDOW) for queue in QUEUES]
     return [*map(store.read, pages), store.read(EVERYTHING)]
 
 
 def sequences_in(store: Store | Disk) -> list[IncomingRow]:
-    """The sequences that are not in memory."""
+    """Return the sequences that are not in memory."""
     reads = [ReadSequences(source, -10, -1) for source in (NODE, NEIGHBOUR)]
     return sorted(row for read in reads for row in store.sequences(read))
 
 
 def has(store: Store, model: Disk) -> bool:
-    """Whether the store has what the model has, without and with its log brought to the tables."""
+    """Check that the store has what the model has, without and with its log in the tables."""
     return (
         messages_in(store) == messages_in(model)
         and store.size_bytes == model.size_bytes

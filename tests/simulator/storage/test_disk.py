@@ -1,6 +1,6 @@
-"""The disk in memory where SQLite's store cannot be asked: a crash within a commit, and room that ends.
+"""The disk in memory, in cases where SQLite's store cannot be asked: a crash during a commit, and a full disk.
 
-That it keeps what the store on disk keeps, storage/test_store.py holds for any transactions.
+storage/test_store.py checks that it keeps the same data as the store on disk, for any transactions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A store that something has hurt has exactly what was committed, or says what is damaged: never anything else.
+"""A damaged store has exactly what was committed, or reports the damage: never anything else.
 
-Each trial takes what a process has left of a store, after a stop or after a kill, hurts one of its files, and reads
-everything. Here that is some hundred trials; MQPROTO_HURTS says how many for longer runs.
+Each trial takes the store that a process has left, after a stop or a kill, damages one of its files, and reads
+everything. Here there are about a hundred trials; MQPROTO_HURTS is their number for longer runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from tests.simulator.storage.batches import in_order, messages_in
 
 TRIALS: Final = int(os.environ.get("MQPROTO_HURTS", "400"))
 LENGTHS: Final = (17, 38)
-"""After how many transactions the process ends: first an earlier moment, from which files are put back, then now."""
+"""How many transactions there are before the process ends: first up to an earlier moment, from which files are
+restored, then up to now.
+"""
 HURTS: Final = (
     "flip",
     "flip in a head",
@@ -51,7 +53,7 @@ Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
 
 
 class Left(NamedTuple):
-    """What a process has left: its files, and those of an earlier moment; and what was committed."""
+    """The files that a process has left, and those of an earlier moment; and what was committed."""
 
     kind: str
     files: dict[str, bytes]
@@ -64,7 +66,7 @@ def content(store: Store | Disk) -> Content:
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """All but what holds a lock, and SQLite's shared memory, which is made anew."""
+    """Return all files except locks, and SQLite's shared memory, which is made again."""
     return {
         path.name: path.read_bytes()
         for path in folder.iterdir()
@@ -73,7 +75,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def left_by(folder: Path, seed: int, kind: str) -> Left:
-    """Commit a series in several lives; the last of them is stopped or killed."""
+    """Commit a series in several lives, the last of which is stopped or killed; return its files."""
     folder.mkdir()
     path, model, moments = folder / "a.sqlite", Disk(), []
     batches = series(seed, LENGTHS[-1])
@@ -104,7 +106,7 @@ def all_left() -> Iterator[list[Left]]:
 
 
 def hurt(dice: Random, left: Left) -> tuple[str, dict[str, bytes]]:
-    """Do one thing to one file; returns what it was, and the files."""
+    """Damage one file; return a description, and the files."""
     files = dict(left.files)
     how = dice.choice(HURTS)
     name = dice.choice(sorted(files))
@@ -155,7 +157,7 @@ def found_in(files: dict[str, bytes]) -> tuple[Content, list[str]]:
 
 
 def altered(found: Content, left: Content) -> str:
-    """What is not as it was committed, and is not called hurt either; empty if nothing is."""
+    """Return what differs from the committed data and is not reported as damaged; empty if nothing does."""
     hurt = {row[0] for page in found[1] for row in page if isinstance(row[1], HurtPacket)}
     if not hurt:
         return "" if found == left else "something"
@@ -213,7 +215,7 @@ def stopped(all_left: list[Left]) -> Left:
 
 
 def refused(files: dict[str, bytes], left: Left) -> bool:
-    """Whether the damage is told of; if not, nothing may be other than it was."""
+    """Whether the damage is reported; if it is not, nothing may differ from before."""
     try:
         found, notices = found_in(files)
     except StoreError:

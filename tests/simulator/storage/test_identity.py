@@ -1,4 +1,4 @@
-"""Whose life a store goes on with: each way in which it and the file of its life can meet."""
+"""The life with which a store continues: every way in which a store and the file of its life can meet."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEIL
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, numbers, one
 
 CEILING = 5_000_000_000
-"""Of the MessageIDs that the store has given: they have gone round once."""
+"""The limit of MessageIDs that the store has given: they have gone round once."""
 
 
 def begin(store: Store) -> NewLife | None:
-    """What a queue manager does first; returns the life that begins, if one does."""
+    """Do the first actions of a queue manager; return the life that begins, if one does."""
     life = store.life
     if life is not None:
         assert store.load().life == life
@@ -35,7 +35,7 @@ def begin(store: Store) -> NewLife | None:
 
 
 def lived(path: Path, *messages: int, ceiling: int = CEILING) -> NewLife | None:
-    """Start, put in some messages, each with a transaction of its own, and stop."""
+    """Start, add some messages, each in a separate transaction, and stop."""
     with Store(path, NODE) as store:
         life = begin(store)
         for number in messages:
@@ -45,7 +45,7 @@ def lived(path: Path, *messages: int, ceiling: int = CEILING) -> NewLife | None:
 
 
 def copied(path: Path, name: str = "backup") -> Path:
-    """A copy of a store, in a folder beside it, which leaves out the file of its life."""
+    """Copy a store into a folder beside it, without the file of its life."""
     (folder := path.parent.parent / name).mkdir()
     for each in path.parent.glob(f"{path.name}*"):
         shutil.copy(each, folder)
@@ -53,7 +53,7 @@ def copied(path: Path, name: str = "backup") -> Path:
 
 
 def put_back(path: Path, folder: Path, *, in_place: bool = False) -> None:
-    """An operator replaces the files of a store by those of a copy; or writes over them, as `cp` does."""
+    """Replace the files of a store with those of a copy, or write over them, as `cp` does."""
     for each in path.parent.glob(f"{path.name}*"):
         if not (in_place and each == path):
             each.unlink()
@@ -62,7 +62,7 @@ def put_back(path: Path, folder: Path, *, in_place: bool = False) -> None:
 
 
 def distance(message_id: int, ceiling: int = CEILING) -> int:
-    """How far a MessageID is from the last one known, the shorter way round."""
+    """Return the distance of a MessageID from the last known one, the shorter way round."""
     apart = (message_id - ceiling) % CIRCLE
     return min(apart, CIRCLE - apart)
 
@@ -154,7 +154,7 @@ def test_a_store_of_an_earlier_life_was_put_back_however_many_records_it_has(pat
 
 
 def test_another_file_with_the_same_records_was_put_back(path: Path) -> None:
-    """It may have been another's for a while."""
+    """The file may have been in use elsewhere for a while."""
     lived(path, 1, 2)
     put_back(path, copied(path))
     with Store(path, NODE) as store:
@@ -163,7 +163,7 @@ def test_another_file_with_the_same_records_was_put_back(path: Path) -> None:
 
 
 def test_a_store_that_is_repaired_begins_another_life(path: Path) -> None:
-    """What is lost of it may have given MessageIDs."""
+    """Data that the repair lost may have used MessageIDs."""
     lived(path, 1, 2)
     life_path(path).with_name("a.sqlite-witness").unlink()
     assert repair(SYSTEM_FILES, path, "today").findings
@@ -301,7 +301,7 @@ def test_a_folder_that_gets_another_name_is_no_copy(path: Path, tmp_path: Path) 
 def test_a_copy_that_has_the_number_of_the_original_by_chance_is_one(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On two small file systems, each just made."""
+    """They are on two small file systems, each just made."""
     lived(path, 1)
     copy = shutil.copytree(path.parent, tmp_path / "copy") / "a.sqlite"
     inode = path.stat().st_ino
@@ -345,7 +345,7 @@ def test_where_messages_wait_everywhere_fewer_follow() -> None:
 
 
 def test_messages_of_ours_that_wait_are_passed_over(path: Path) -> None:
-    """Those of others have MessageIDs of their own."""
+    """Messages of others have MessageIDs of their own."""
     with Store(path, NODE) as store:
         begin(store)
         ours = one(1)._replace(message_id=CEILING % CIRCLE ^ 2**31, packet=bytes(16) + NODE + bytes(100))

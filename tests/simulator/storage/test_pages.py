@@ -1,4 +1,4 @@
-"""What a page of a queue is: a prefix of what waits there, wherever the log and the tables have it."""
+"""The content of a page of a queue: the first waiting messages, whether the log or the tables have them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.memory import memory_folder
 from tests.simulator.storage.batches import HELD, LOCAL, NODE, QUEUES, TINY, URGENT, one
 
 LARGEST: Final = 4 << 20
-"""What a packet may have at most, and what a window holds by default."""
+"""The greatest size of a packet, and the default size of a window."""
 READY: Final = (LOCAL, HELD, URGENT)
 EXAMPLES: Final = 30
-"""Each of them may write tens of megabytes; the faults below are found in fewer."""
+"""Each example may write tens of megabytes; fewer examples find the faults below."""
 
 
 class New(NamedTuple):
-    """A message that joins: its queue, its size, how far beyond the queue's next position it stands, its time."""
+    """A message that joins: its queue, size, distance from the queue's next position, and time."""
 
     queue: int
     size_bytes: int
@@ -33,7 +33,7 @@ class New(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What happens to a store, and what is then asked of it."""
+    """A change of a store, and the question that is then asked."""
 
     messages: list[New]
     tidied: int
@@ -75,7 +75,7 @@ class Model:
         self._used: set[int] = set()
 
     def join(self, new: New, number: int) -> MessageRow:
-        """Its position is the first that was never used, or a later one: then others may join before it."""
+        """Let a message join at the first unused position, or at a later one: others may then join before it."""
         position = 1 + new.ahead
         while message_key(new.queue, position) in self._used:
             position += 1
@@ -95,7 +95,7 @@ class Model:
 
 
 def cut(rows: list[tuple[int, MessageRow]], page: ReadPage | ReadExpired) -> list[Row]:
-    """Of all prefixes that fit, the longest; if none does, the first row."""
+    """Return the longest prefix that fits; if none does, the first row."""
     fitting = [
         end
         for end in range(min(len(rows), page.limit_messages) + 1)
@@ -139,7 +139,7 @@ def test_a_page_is_the_longest_prefix_of_what_waits_that_fits_whatever_the_sizes
 def read_page_by_page(
     limits: LogLimits, waiting: list[int], coming: list[list[int]], limit: int, limit_bytes: int
 ) -> None:
-    """Read a whole queue, while more comes and the log goes to the tables."""
+    """Read a whole queue, while messages come and the log goes to the tables."""
     numbers = iter(range(1, 1_000))
     read: list[int] = []
 
@@ -171,7 +171,7 @@ test_page_by_page_the_whole_queue_is_read_in_order = settings(max_examples=EXAMP
 
 
 def cut_twice(contents: Contents, page: ReadPage) -> list[Row]:
-    """What a page once was: behind what did not fit of the tables came what still fitted of the log."""
+    """Cut a page as in an old fault: after a row of the log that did not fit, fitting rows of the tables followed."""
     first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
     limits = page.limit_messages, page.limit_bytes
     stored = fitting(contents._tables.messages.waiting(first, last, contents._recent.gone), *limits)
@@ -180,7 +180,7 @@ def cut_twice(contents: Contents, page: ReadPage) -> list[Row]:
 
 
 def the_log_first(contents: Contents, page: ReadPage) -> list[Row]:
-    """What is in the tables comes when the log has nothing more."""
+    """Return rows of the tables only when the log has no more."""
     first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
     limits = page.limit_messages, page.limit_bytes
     recent = contents._recent.messages.between(first, last, page.limit_messages)
@@ -189,7 +189,7 @@ def the_log_first(contents: Contents, page: ReadPage) -> list[Row]:
 
 
 def what_fits(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
-    """A message that is too large for the page is left out, and not the smaller ones behind it."""
+    """Leave out a message that is too large for the page, but not the smaller ones behind it."""
     found: list[Row] = []
     for row in rows:
         size_bytes = sum(len(packet) for _, packet, _ in found) + len(row[1])

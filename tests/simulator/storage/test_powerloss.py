@@ -1,8 +1,8 @@
-"""The store when the power goes: what it had said was committed is there, the rest wholly or not at all.
+"""The store when the power fails: data reported as committed is there, other transactions are complete or absent.
 
-A process commits a series of transactions, and strace tells each of its writes and flushes. After any of them the
-power may go: what can then be on disk is put into a folder and opened. Here that is tried after some of them;
-`make powerloss`, which sets MQPROTO_POWERLOSS_PERCENT=100, tries it after every one.
+A process commits a series of transactions, and strace reports each of its writes and flushes. After any of them the
+power may fail: a possible content of the disk at that moment is put into a folder and opened. Here that is tried after
+some of them; `make powerloss`, which sets MQPROTO_POWERLOSS_PERCENT=100, tries it after every one.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ REFUSED: Final = "it does not open"
 FALSE_ALARM: Final = "it is taken for one that was put back"
 
 Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
-"""All that a store has: its state, the messages of each queue, and those that expire."""
+"""The whole content of a store: its state, the messages of each queue, and those that expire."""
 
 
 class Trial(NamedTuple):
-    """What there was after a power loss.
+    """The content after a power loss.
 
-    step: how much the process had done by then.
+    step: how far the process had come by then.
     image: the files that were left.
-    has: how many transactions the store has, if it has the first of them and no more.
+    has: how many transactions the store has, if it has exactly the first ones.
     """
 
     step: int
@@ -55,7 +55,7 @@ class Trial(NamedTuple):
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """What counts are the flushes that a process asks for, and not what they take."""
+    """A folder in memory: the number of flushes matters here, but not their time."""
     with memory_folder() as name:
         yield Path(name)
 
@@ -69,7 +69,7 @@ def content(store: Store | Disk) -> Content:
 
 
 def history(seed: int) -> list[Content]:
-    """What a store has to have after each number of transactions."""
+    """Return the required content of a store after each number of transactions."""
     model = Disk()
     contents = [content(model)]
     for writes in life_of(seed, LENGTH):
@@ -81,12 +81,12 @@ def history(seed: int) -> list[Content]:
 def trials(
     folder: Path, seed: int, *, left_out: str = "", percent: float = PERCENT, after: Trial | None = None
 ) -> Iterator[Trial]:
-    """Let a process commit, and have the power go after a percentage of the steps that it takes.
+    """Let a process commit, and let the power fail after a percentage of its steps.
 
     Args:
         folder: a new one is made there.
-        left_out: which flush the process leaves out, one of LEFT_OUT; empty for none.
-        after: the process goes on with what this power loss has left.
+        left_out: the flush that the process leaves out, one of LEFT_OUT; empty for none.
+        after: the process continues with the files that this power loss has left.
     """
     contents = history(seed)
     start, committed = (after.image, after.has or 0) if after else ({}, 0)
@@ -108,7 +108,7 @@ def trials(
 def tried(
     step: int, image: Mapping[str, bytes], folder: Path, contents: list[Content], committed: int
 ) -> Trial:
-    """Open what is left, and compare it with what was committed."""
+    """Open the files that are left, and compare them with what was committed."""
     write_files(folder, image)
     try:
         with Store(folder / STORE, NODE, limits=SMALL_RESERVE, files=SAME_FILES) as store:
@@ -136,7 +136,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def counted(found: Iterator[Trial], repeat: str) -> Counter[str]:
-    """How often all was as it has to be."""
+    """Return how often everything was right."""
     counts = Counter[str]()
     for trial in found:
         assert trial.found in (KEPT, KEPT_AND_NEXT), f"{repeat}, after step {trial.step}"

@@ -1,4 +1,4 @@
-"""Transactions as bytes: they come back as they were, and other bytes are refused."""
+"""Transactions as bytes: they come back unchanged, and other bytes are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full: the log goes on in what was set aside, and a start leaves the log as it is.
+"""A full disk: the log continues in the reserved space, and a start leaves the log as it is.
 
 The files are those of a world, whose disk has as much room as a test says.
 """
@@ -52,14 +52,14 @@ DECLARED: Final = Writes(queues=QUEUES)
 BEGINS: Final = Writes(
     queues=QUEUES, counters={LIFE: 1, MESSAGE_ID_CEILING: 1_000, SEQUENCE_ORDINAL_CEILING: 0}
 )
-"""With this a life begins."""
+"""A transaction with which a life begins."""
 LIFE_FILE: Final = Path("a.life")
 MADE: Final[list[SimulatedFiles]] = []
 
 
 @pytest.fixture(autouse=True)
 def _leave() -> Iterator[None]:
-    """No test leaves SQLite's memory to the collector."""
+    """Make sure that no test leaves SQLite's memory to the garbage collector."""
     yield
     for files in MADE:
         files.leave()
@@ -76,7 +76,7 @@ def opened(files: SimulatedFiles, limits: LogLimits = LIMITS) -> Store:
 
 
 def filled(files: SimulatedFiles, room_bytes: int = 0, *, first: Writes = DECLARED) -> tuple[Store, int]:
-    """A store on a disk that has so much room, which has taken messages until it takes none; and how many."""
+    """Return a store on a disk with so much room that has accepted messages until it was full; and their number."""
     store = opened(files)
     store.commit(first)
     files.room_bytes = files.size_bytes + room_bytes
@@ -89,7 +89,7 @@ def filled(files: SimulatedFiles, room_bytes: int = 0, *, first: Writes = DECLAR
 
 
 def log_of(files: SimulatedFiles) -> set[str]:
-    """The names of its segments."""
+    """Return the names of its segments."""
     return {name for name in files.names(PATH.parent) if "-log-" in name}
 
 
@@ -99,7 +99,7 @@ def remove(store: Store, number: int) -> None:
 
 
 def killed(files: SimulatedFiles) -> Store:
-    """The process is killed, and the next one starts on what is there."""
+    """Kill the process, and start the next one on its files."""
     files.crash(kept=None, power_lost=False)
     return opened(files)
 
@@ -154,7 +154,7 @@ def test_it_starts_on_a_full_disk_after_any_number_of_kills_and_goes_on_where_it
 
 
 def test_the_place_of_a_message_that_the_tables_have_still_is_not_given_again() -> None:
-    """A start on a full disk leaves in the log that it has gone."""
+    """After a start on a full disk, only the log knows that it has gone."""
     files = new_files()
     store = opened(files)
     store.commit(DECLARED)
@@ -177,7 +177,7 @@ def test_the_place_of_a_message_that_the_tables_have_still_is_not_given_again() 
 
 
 def test_the_reserve_is_used_to_its_end_though_memory_has_more_than_it_should() -> None:
-    """What little room a disk has left makes no segment in which the next record would have none."""
+    """The little room that a disk has left is not used for a segment in which the next record would not fit."""
     files = new_files()
     store = opened(files, LIMITS._replace(segment_bytes=1_000, memory_bytes=2_000))
     store.commit(DECLARED)
@@ -192,7 +192,7 @@ def test_the_reserve_is_used_to_its_end_though_memory_has_more_than_it_should() 
 
 
 def test_it_is_used_to_its_end_also_where_a_segment_that_was_done_with_is_a_short_reserve_now() -> None:
-    """In the short one the next record may have no room, and the tables none for what came before."""
+    """The short segment may have no room for the next record, and the tables may have none for the earlier ones."""
     files, limits = new_files(), LIMITS._replace(segment_bytes=2_000, memory_bytes=2_000)
     store = opened(files, limits)
     store.commit(DECLARED)
@@ -212,7 +212,7 @@ def test_it_is_used_to_its_end_also_where_a_segment_that_was_done_with_is_a_shor
 
 
 def test_what_has_left_makes_room_in_the_tables_for_what_comes_in_its_place() -> None:
-    """As dead letters do: each takes as much as what becomes one."""
+    """Dead letters do so: each takes as much room as the message that becomes one."""
     files = new_files()
     store = opened(files)
     store.commit(DECLARED)
@@ -271,7 +271,7 @@ def test_for_a_large_batch_room_is_made_beforehand_if_the_disk_has_it() -> None:
 
 
 def test_what_expires_no_more_does_not_expire_after_a_start_that_leaves_the_log_as_it_is() -> None:
-    """A part of the log is in the tables already, which have it as it was first."""
+    """A part of the log is in the tables already, in its earlier form."""
     files = new_files()
     store = opened(files, LIMITS._replace(segments=1, slice_messages=1, slice_bytes=1))
     store.commit(DECLARED)
@@ -314,7 +314,7 @@ def test_without_any_room_left_a_commit_is_refused_wholly_and_may_be_tried_again
 def test_whatever_is_committed_on_a_disk_that_is_full_now_and_then_a_store_has_it_also_after_kills(
     data: st.DataObject,
 ) -> None:
-    """A batch is wholly there or not, and the tables have any part of the log; a start leaves it or brings it there."""
+    """A batch is complete or absent, and the tables have any part of the log; a start leaves it or moves it there."""
     files, model, fresh = new_files(), Disk(), count(1)
     limits = TINY._replace(reserve_bytes=data.draw(st.sampled_from([3_000, 9_000])))
     store = opened(files, limits)
@@ -430,7 +430,7 @@ def test_where_another_life_must_begin_a_full_disk_is_refused_in_one_line_until_
 
 
 def test_a_store_that_is_begun_on_a_full_disk_is_refused_as_a_life_must_begin() -> None:
-    """Its tables and its witness need room, be they new or lost with the store."""
+    """Its tables and its witness need room, whether they are new or were lost with the store."""
     files = new_files()
     for room_bytes, lacking in ((0, ""), (1, "-witness"), (1, "-witness")):
         files.room_bytes = room_bytes
@@ -490,7 +490,7 @@ def test_tables_that_may_not_grow_take_what_has_room_in_their_pages_and_undo_wha
 
 
 def test_the_tables_grow_while_something_is_set_aside_and_not_while_the_reserve_is_in_use() -> None:
-    """What a slice of the log brings them then has room in their pages, or waits."""
+    """Data that a slice of the log then adds to them has room in their pages, or waits."""
     files, fresh = new_files(), count(1)
     store = opened(files)
     store.commit(DECLARED)
@@ -523,7 +523,7 @@ def test_the_tables_grow_while_something_is_set_aside_and_not_while_the_reserve_
 def test_where_connections_cannot_share_memory_one_alone_opens_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk SQLite finds no room for the file by which connections know of each other."""
+    """On a full disk SQLite has no room for the file by which connections know about each other."""
     path = tmp_path / "a.sqlite"
     with Store(path, NODE, limits=TINY) as store:
         store.commit(Writes(queues=QUEUES, messages=[one(1)]))

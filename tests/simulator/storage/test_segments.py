@@ -1,4 +1,4 @@
-"""The files of the log: what a crash may have done to them, and what is damage."""
+"""The files of the log: changes that a crash can cause, and changes that are damage."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbe
 
 
 class Left(NamedTuple):
-    """What a killed process has left of a store, by the names of its files.
+    """The files of a store that a killed process has left, by name.
 
     last: the name of the last segment.
-    ends: where in it its header and each of its records end.
-    commits: how many messages were put into the store, each by its own record; the first declared the queues.
+    ends: where its header and each of its records end.
+    commits: how many messages were put into the store, each in a separate record; the first declared the queues.
     """
 
     files: dict[str, bytes]
@@ -45,7 +45,7 @@ class Left(NamedTuple):
         return folder / "a.sqlite"
 
     def witness(self, record: int) -> bytes:
-        """A witness that says that this record is the newest of which it was said that it is on disk."""
+        """Return a witness that names this record as the newest one reported to be on disk."""
         with memory_folder() as folder:
             store = Path(folder, "a.sqlite")
             said = said_by_witness(store, self.files["a.sqlite-witness"], NODE)._replace(record=record)
@@ -54,7 +54,7 @@ class Left(NamedTuple):
 
 
 def left_after(folder: Path, commits: int, size_bytes: int) -> Left:
-    """A store in which each commit has put one message; three segments are there."""
+    """Return a store in which each commit has added one message; it has three segments."""
     ends = [HEADER.size]
     last = ""
     limits = TINY._replace(segment_bytes=7_000, segments=9, memory_bytes=1 << 20)
@@ -85,9 +85,11 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
 @pytest.mark.long
 @given(data=st.data())
 def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left, data: st.DataObject) -> None:
-    """The store has all before it and says which one it was: aloud only if the witness is behind, as no kill leaves it.
+    """The store has everything before it, and reports the record aloud only if the witness is behind.
 
-    Of sectors that may be zero one can be had.
+    No kill causes that.
+
+    Of sectors that may be zero, one is chosen.
     """
     log = bytearray(left.files[left.last])
     start, end = left.ends[-2:]
@@ -179,7 +181,7 @@ def refused(path: Path) -> str:
 
 
 def refused_or_hurt(path: Path, left: Left) -> str:
-    """What is said of a store whose log is hurt: all of it, or of one message that this is not what was written."""
+    """Return the reports about a damaged log: about all of it, or about one message that was not written so."""
     try:
         with Store(path, NODE) as store:
             rows = store.read(ReadPage(1, 0, 100, 2**30, ReadBy.WINDOW))
@@ -267,7 +269,7 @@ def test_a_missing_witness_is_told(left: Left, tmp_path: Path) -> None:
 
 
 def stopped_twice(folder: Path) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """What is there after a clean stop, and after the next."""
+    """Return the files after a clean stop, and after the next one."""
     stops = []
     for number in (1, 2):
         with Store(folder / "a.sqlite", NODE, limits=TINY) as store:
@@ -306,7 +308,7 @@ def test_tables_that_are_gone_are_missed(left: Left, tmp_path: Path) -> None:
 def test_where_allocation_is_not_to_be_had_zeros_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """macOS has none, some file systems refuse it."""
+    """macOS has no such call, and some file systems refuse it."""
     monkeypatch.delattr("os.posix_fallocate")
     with Store(tmp_path / "a.sqlite", NODE, limits=TINY) as store:
         store.commit(Writes(queues=QUEUES, messages=[one(1)]))
@@ -360,7 +362,7 @@ def test_a_file_that_does_not_belong_there_is_told(
 
 
 def test_a_packet_that_looks_like_a_record_is_none(tmp_path: Path) -> None:
-    """A neighbour sends what it has seen of another log, and the process dies while that is written."""
+    """A neighbour sends bytes that it has seen in another log, and the process dies while they are written."""
     other = left_after_in(tmp_path / "other")
     record = other[HEADER.size :].rstrip(b"\0")
     folder = tmp_path / "own"
@@ -387,7 +389,7 @@ def left_after_in(folder: Path) -> bytes:
 
 
 def salvaged(left: Left, data: bytes) -> tuple[list[int], list[str]]:
-    """The numbers of the records that can be read from the last segment if it were this, and what is said."""
+    """Return the numbers of the records that can be read from a last segment like this, and the reports."""
     name = SegmentName(3, Path(left.last))
     found = [*HurtSegment(name, data, is_last=True, acknowledged=None, is_written=False).salvaged()]
     return [one.number for one in found if one.writes is not None], [

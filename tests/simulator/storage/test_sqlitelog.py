@@ -1,4 +1,4 @@
-"""SQLite's own log is read if it is the one that belongs to the tables, and of no earlier moment; else it is told."""
+"""SQLite's own log is read if it belongs to the tables as they are now; otherwise that is reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.simulator.storage.batches import NODE, QUEUES, numbers, one
 from tests.simulator.storage.test_hurt import files_in
 
 LIMITS = LogLimits(segment_bytes=2_000, segments=1, memory_bytes=4_000, slice_messages=3, slice_bytes=1_000)
-"""Of a store that brings its log to the tables all the time."""
+"""The limits of a store that constantly moves its log to the tables."""
 WORDS = st.integers(0, 2**32 - 1)
 FRAME_BYTES = 24 + PAGE_BYTES
 ELSEWHERE = "it is of another store, or of an earlier moment"
@@ -55,7 +55,7 @@ def put(files: dict[str, bytes], folder: Path) -> Path:
 
 
 def refused(path: Path) -> str:
-    """Why a store does not start; that changes nothing of it."""
+    """Return why a store does not start; its files do not change."""
     before = files_in(path.parent)
     with pytest.raises(StoreError) as caught:
         Store(path, NODE, limits=LIMITS)
@@ -254,7 +254,7 @@ def test_a_header_that_is_hurt_is_refused_and_a_repair_does_without_the_log(tmp_
 
 @pytest.mark.long
 def test_of_a_log_whose_end_is_gone_nothing_gets_to_the_tables_which_have_it_all(tmp_path: Path) -> None:
-    """What is left of it is older than what is in the tables already."""
+    """The rest of it is older than the tables' content."""
     with begun(tmp_path / "home") as store:
         filled(store, 1, 40)
         checkpoint(store.path)

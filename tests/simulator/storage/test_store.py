@@ -1,4 +1,4 @@
-"""The store against a model in memory, against `kill -9`, and against files and disks that are not in order."""
+"""The store against a model in memory, against `kill -9`, and against damaged files and failing disks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def store(path: Path) -> Iterator[Store]:
 def test_what_came_after_a_removal_stays_though_the_tables_had_it_when_the_process_was_killed(
     tmp_path: Path,
 ) -> None:
-    """The removal reaches beyond what was there. Its record and that of the message are read again."""
+    """The removal reaches beyond the messages that were there. Its record and the message's are read again."""
     (tmp_path / "left").mkdir()
     with Store(tmp_path / "left" / "a.sqlite", NODE, limits=TINY._replace(segments=1)) as store:
         store.commit(Writes(queues=QUEUES))
@@ -212,7 +212,7 @@ def test_of_identifiers_those_that_are_not_forgotten_are_kept_and_one_that_comes
 
 
 def test_what_is_forgotten_takes_no_memory_for_long(tmp_path: Path) -> None:
-    """It goes to the tables with the commits, though the log is far from full."""
+    """It goes to the tables with the commits, although the log is far from full."""
     with Store(tmp_path / "a.sqlite", NODE) as store:
         for number in range(3_000):
             row = IdentifierRow(NODE, 2 * number + 10, 1)
@@ -440,7 +440,7 @@ def test_a_second_store_on_an_open_file_is_refused_here_and_in_another_process_b
 
 
 def test_whoever_looks_at_a_store_keeps_no_node_from_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it is stopped in the middle of its look, for longer than any lock is waited for."""
+    """This holds although it is stopped during its look for longer than any lock is waited for."""
     Store(path, NODE).close()
     monkeypatch.setattr(files, "LOCK_WAIT_S", 0)
     tries, locked = [], files._locked
@@ -564,7 +564,7 @@ def test_a_missing_folder_and_a_folder_in_the_files_place_are_told(tmp_path: Pat
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Without root's right to write anywhere, if we have it."""
+    """Drop root's right to write everywhere, if we have it."""
     if os.geteuid():
         yield
         return
@@ -664,7 +664,7 @@ def test_a_message_that_is_lost_under_an_open_store_is_missed_when_its_queue_is_
 def test_a_queue_that_grows_is_counted_again_when_half_of_it_is_new(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who reads to its end, behind what the log has, would count all that waits each time."""
+    """Otherwise a consumer that reads to its end, behind the log's part, would count all messages each time."""
     counted: list[int] = []
 
     def see(db: sqlite3.Connection, queue: int) -> None:
@@ -682,7 +682,7 @@ def test_a_queue_that_grows_is_counted_again_when_half_of_it_is_new(
 
 
 def test_a_message_in_the_place_of_another_is_noticed_when_its_queue_is_read(path: Path) -> None:
-    """It is whole, and of this queue, but not what was put there."""
+    """It is undamaged and belongs to this queue, but is not the message that was put there."""
     other = path.with_name("other.sqlite")
     with Store(other, NODE) as store:
         store.commit(Writes(queues=QUEUES, messages=[one(2, b"another packet")]))
@@ -698,7 +698,7 @@ def test_a_message_in_the_place_of_another_is_noticed_when_its_queue_is_read(pat
 
 
 def test_what_is_gone_and_expires_no_more_is_counted_out_as_it_was(path: Path) -> None:
-    """It leaves the tables in slices, and its row has another checksum once it expires no more."""
+    """It leaves the tables in slices, and its row has another checksum once it does not expire any more."""
     rows = [one(number, b"old", expires_s=number) for number in range(1, 41)]
     limits = TINY._replace(slice_messages=1)
     with Store(path, NODE, limits=limits) as store:

@@ -1,4 +1,4 @@
-"""The simulated files: what was flushed lasts, the rest may, and a process can end in any step of a store."""
+"""The simulated files: flushed data lasts, other data may, and a process can end in any step of a store."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ FOLDER: Final = Path("folder")
 FILE: Final = FOLDER / "log"
 TABLES: Final = FOLDER / "tables"
 OLD: Final = b"1" * 700
-"""It ends within a sector."""
+"""Old content; it ends within a sector."""
 NEW: Final = b"2" * 3_000
 SIZE_BYTES: Final = 8_000
-"""Of a file; behind what was written are zeros."""
+"""The size of a file; behind the written bytes are zeros."""
 DICE: Final = 200
-"""So many throws show all that can happen."""
+"""So many random choices show everything that can happen."""
 
 Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
 
@@ -51,7 +51,7 @@ MADE: Final[list[SimulatedFiles]] = []
 
 @pytest.fixture(autouse=True)
 def leave_all() -> Iterator[None]:
-    """No test leaves SQLite's memory to the collector."""
+    """Make sure that no test leaves SQLite's memory to the garbage collector."""
     yield
     for files in MADE:
         files.leave()
@@ -64,7 +64,7 @@ def new_files(seed: int = 0, *, loses_power: bool = True) -> SimulatedFiles:
 
 
 def with_a_file(seed: int = 0) -> SimulatedFiles:
-    """One that has `OLD` in a file, flushed with its name."""
+    """Return files of which one has `OLD`, flushed with its name."""
     files = new_files(seed)
     file = files.create(FILE)
     file.allocate(SIZE_BYTES)
@@ -75,7 +75,7 @@ def with_a_file(seed: int = 0) -> SimulatedFiles:
 
 
 def written(files: SimulatedFiles) -> bytes:
-    """What is in the file, without the zeros behind it."""
+    """Return the content of the file, without the zeros behind it."""
     content = files.read(FILE)
     assert len(content) == SIZE_BYTES
     return content.rstrip(b"\0")
@@ -211,7 +211,7 @@ def test_a_file_has_its_old_name_or_its_new_one_until_the_folder_is_flushed() ->
 
 
 def test_what_is_written_behind_a_flush_that_lasts_comes_after_it() -> None:
-    """So the witness of a log is never ahead of it."""
+    """So the witness of a log is never ahead of the log."""
     for kept in (False, True):
         for seed in range(DICE):
             files = with_a_file(seed)
@@ -288,7 +288,7 @@ def test_all_that_a_killed_process_has_done_is_there_but_for_the_transaction_tha
 
 
 def a_life(files: SimulatedFiles) -> None:
-    """Steps of all kinds."""
+    """Draw steps of all kinds."""
     file = files.create(FILE)
     file.allocate(SIZE_BYTES)
     file.write(0, [OLD, NEW])
@@ -389,7 +389,7 @@ def content(store: Store | Disk) -> Content:
 
 
 def life(files: SimulatedFiles, batches: list[Writes]) -> tuple[int, str]:
-    """A store that commits; returns how many commits have returned, and how its process ended, if it did."""
+    """Let a store commit; return how many commits have returned, and how its process ended, if it did."""
     done = 0
     try:
         store = Store(TABLES, NODE, limits=LIMITS, files=files)
@@ -407,7 +407,7 @@ def life(files: SimulatedFiles, batches: list[Writes]) -> tuple[int, str]:
 @pytest.mark.long
 @pytest.mark.parametrize("how", DEATHS)
 def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: str) -> None:
-    """As of a real disk, tests/simulator/storage/test_powerloss.py, with each step of a longer life."""
+    """tests/simulator/storage/test_powerloss.py does the same for a real disk, with each step of a longer life."""
     length = 25
     model, contents = Disk(), []
     batches = life_of(1, length)
@@ -441,7 +441,7 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("what", ["put back", "moved away"])
 def test_a_life_that_is_to_begin_does_so_in_whatever_step_its_process_ends(what: str, how: str) -> None:
-    """Until it has begun each start is told of it, and no other begins after that."""
+    """Until it has begun, each start is told about it, and after that no other life begins."""
     begun = Counter[bool]()
     for steps in count():
         files = new_files(steps)

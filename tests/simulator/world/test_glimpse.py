@@ -1,4 +1,4 @@
-"""What an onlooker sees of a packet is what decoding it would show."""
+"""An onlooker's view of a packet is the same as decoding would show."""
 
 from __future__ import annotations
 

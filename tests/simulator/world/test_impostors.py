@@ -1,4 +1,4 @@
-"""Strangers who present the GUID of a node, or speak in its name, in the middle of honest traffic."""
+"""Strangers who present the GUID of a node, or speak in its name, during honest traffic."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault, Scen
 NODES = ("a", "b", "c")
 SEEDS = range(400)
 NAMES = {"a": "c", "b": "a", "c": "a"}
-"""By the node that is called, the one that it is about."""
+"""By the node that is called, the node whose name is misused."""
 TROUBLES = (
     (None, False),
     (None, True),
     (Fault(at_ms=100, kind="lossy", where="b", for_ms=7_000), True),
     (Fault(at_ms=100, kind="kill", where="c", for_ms=7_000), False),
 )
-"""What else goes wrong, and whether strangers are let in: the node in the middle loses most of what it says that it
-has; the destination is down."""
+"""Further troubles, and whether strangers are admitted: the node in the middle loses most of what it reports to have;
+the destination is down.
+"""
 
 
 def besieged(plot: int, trouble: Fault | None, *, strangers: bool = False) -> Scenario:

@@ -1,4 +1,4 @@
-"""Each kind of life happens in the worlds of some seeds: not only drawn, but lived through."""
+"""Each kind of life happens in the worlds of some seeds: it is not only drawn, but lived through."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_several_consumers_of_a_queue_give_back_in_any_order() -> None:
 
 @pytest.mark.parametrize("holds_ms", [(), (10, 300, 100)])
 def test_a_consumer_holds_what_it_has_as_long_as_it_is_its_turn_to(holds_ms: tuple[int, ...]) -> None:
-    """The first one gives back last."""
+    """The first consumer gives its messages back last."""
     common = Consumer(node="c", queue="orders", limit=2, rolls_back_every=1)
     consumers = (replace(common, hold_ms=500), replace(common, holds_ms=holds_ms, hold_ms=5))
     result = simulate(a_chain(a_burst(count=8, together=True), consumers=consumers))
@@ -282,7 +282,7 @@ def test_a_consumer_that_asks_before_its_time_is_refused_and_loses_nothing() -> 
 
 
 def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> None:
-    """It is tried alone, and found when others pass; the messages that prove it come in the calm."""
+    """It is tried alone, and is identified when others pass; the messages that prove it come in the calm."""
     for where in ("b", "c"):
         scenario = replace(
             a_chain(a_burst(count=5), a_burst(at_ms=100, count=5)),
@@ -306,7 +306,7 @@ def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> N
 def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_another_way(
     kind: str, fault: Fault
 ) -> None:
-    """Only what leaves from where it lies would prove it, so that follows from there."""
+    """Only messages that leave from where it lies would prove it, so some are sent from there."""
     links = tuple(Cable(one=one, other=other) for one, other in ("ab", "bc", "ad", "dc"))
     faults = (Fault(at_ms=0, kind="picky", where="c", value=0), fault)
     result = simulate(a_chain(a_burst(kind=kind), nodes=("a", "b", "c", "d"), links=links, faults=faults))
@@ -325,7 +325,7 @@ def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_an
 def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_word_holds(
     others: tuple[Fault, ...], letters: list[tuple[str, int]]
 ) -> None:
-    """Both words come late, when the message is a dead letter in doubt; b has not saved the first, and says so."""
+    """Both reports come late, when the message is a dead letter in doubt; b has not saved the first, and reports it."""
     faults = (
         Fault(at_ms=50, kind="delete", where="c", for_ms=1_500),
         Fault(at_ms=90, kind="stall", where="a-b", value=2, for_ms=8_000),
@@ -348,7 +348,7 @@ def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_wor
 
 
 def test_what_was_refused_may_go_again_when_the_answer_to_what_has_just_come_is_all_else_there_is() -> None:
-    """The message from a arrives as c's next session opens; that it was received is said when all else is under way."""
+    """The message from a arrives as c's next session opens; it is acknowledged when all else is under way."""
     scenario = a_chain(
         a_burst(source="c", target="a"),
         a_burst(at_ms=8_000, kind="final ack"),
@@ -375,7 +375,10 @@ def test_what_was_refused_may_go_again_when_the_answer_to_what_has_just_come_is_
 def test_one_message_that_the_disk_has_otherwise_is_one_message(
     where: str, kind: str, outcome: str, received: int
 ) -> None:
-    """All wait at one node when it dies. What its source has as well comes again; else a letter says what is lost."""
+    """All messages wait at one node when it dies.
+
+    Those that their source also has come again; a letter reports the others.
+    """
     begins = Fault(at_ms=500, kind="kill", where=where, for_ms=100)  # What its log has is in its tables then.
     faults = [begins, Fault(at_ms=1_000, kind="hurt message", where=where, for_ms=100, value=3)]
     links = {"a": ["a-b", "b-c"], "b": ["b-c"], "c": []}[where]
@@ -460,7 +463,7 @@ def test_what_is_hurt_in_its_queue_stays_beyond_its_time_until_it_is_read() -> N
 
 @pytest.mark.parametrize("step", [15, 17])
 def test_a_log_that_goes_on_on_a_full_disk_has_the_name_that_a_killed_node_gave_it(step: int) -> None:
-    """The power goes while a segment is made, then the disk is full, then the power goes again."""
+    """The power fails while a segment is made, then the disk is full, then the power fails again."""
     to_b = {"target": "b", "kind": "transactional to a stranger"}
     result = simulate(
         a_chain(

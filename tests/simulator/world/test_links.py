@@ -16,7 +16,7 @@ from mqproto.wire import encode_packet, user_message
 
 
 class Listener:
-    """A machine that takes down what it hears, and when."""
+    """A machine that records what it hears, and when."""
 
     life = 0
     has_power = True

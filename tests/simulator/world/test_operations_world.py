@@ -1,7 +1,7 @@
-"""Clients, a node and all between them fail at every moment, and each operation is carried out once.
+"""Clients, a node and everything between them fail at any moment, and each operation is carried out once.
 
-The parts are the real ones: the node's service, its core and what it keeps of those who invoke; the clients' invokers
-and journals. The wires, the clock and the node's disk are simulated, and what goes wrong comes from a seed.
+The parts are real: the node's service, its core and its memory of invokers; the clients' invokers and journals. The
+wires, the clock and the node's disk are simulated, and the failures come from a seed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STEPS: Final = 2_000
 
 
 class Ticking(Clock):
-    """Each look at it is a millisecond later."""
+    """A clock that advances a millisecond with each look."""
 
     def __init__(self) -> None:
         self.uptime_ms = 0
@@ -62,7 +62,7 @@ class Ticking(Clock):
 
 
 class Counted(Performers):
-    """It says how often a duplicate came."""
+    """Counts how often a duplicate came."""
 
     def invoke(self, invoker: bytes, identifier: int, now: Moment) -> bytes | None:
         outcome = super().invoke(invoker, identifier, now)
@@ -79,7 +79,7 @@ class Silence(io.StringIO):
 
 
 class Line:
-    """A connection, as both ends see it: what was sent comes in order, or the line breaks and it never comes."""
+    """A connection, as both ends see it: sent data comes in order, or the line breaks and it never comes."""
 
     unsent_bytes = 0
 
@@ -92,7 +92,7 @@ class Line:
         self.hello = node.service.introduce(self.end, introduction)
 
     def send(self, data: bytes) -> None:
-        """The node's end sends."""
+        """Send from the node's end."""
         if not self.broken:
             self.to_client.append(data)
 
@@ -106,7 +106,7 @@ class Node:
         self.clock = Ticking()
         self.lines: list[Line] = []
         self.gone = Counter[bytes]()
-        """Express messages of all lives that have ended, and what stores had that were moved away."""
+        """Express messages of all lives that have ended, and messages in stores that were moved away."""
         self.start()
 
     def start(self) -> None:
@@ -130,7 +130,7 @@ class Node:
         self.service.life = self.dice.getrandbits(31) + 1
 
     def hear(self, line: Line) -> None:
-        """One request comes, unless another connection of its invoker has come first."""
+        """Hear one request, unless another connection of its invoker has come first."""
         if line.to_node:
             for request in FrameBuffer().feed(line.to_node.popleft()):
                 if not line.end._is_over:
@@ -152,7 +152,7 @@ class Node:
             self.service.deliver(batch.deliveries)
 
     def die(self) -> None:
-        """What was on its way to it is lost, what it had said may still come; then it starts again."""
+        """Die: requests on their way to it are lost, its answers may still come; then it starts again."""
         self.gone += Counter(self.in_memory())
         for line in self.lines:
             line.to_node.clear()
@@ -161,7 +161,7 @@ class Node:
         self.start()
 
     def begin_again(self) -> None:
-        """It dies, and its store is moved away."""
+        """Die, and begin with an empty store, because the old one is moved away."""
         self.gone += Counter(self.on_disk())
         self.disk = Disk()
         self.die()
@@ -175,7 +175,7 @@ class Node:
             yield _body(message.packet)
 
     def sent(self) -> Counter[bytes]:
-        """How often each message came into being, in this life and in those before it."""
+        """Return how often each message was made, in this life and in earlier ones."""
         return Counter(self.on_disk()) + self.gone + Counter(self.in_memory())
 
 
@@ -208,11 +208,11 @@ class Application:
         self.kind, self.run_length, self.fails = TRANSACTIONAL, 0, False
         self.count = 0
         self.names = dict[bytes, Asked]()
-        """All that it ever asked for, by the body."""
+        """Everything that it ever requested, by body."""
         self.told = dict[bytes, bool]()
         """What it knows: whether it was accepted or refused."""
         self.doubted = set[bytes]()
-        """Of what nobody can know that."""
+        """The requests of which nobody can know that."""
         self.start()
 
     def start(self) -> None:
@@ -232,7 +232,7 @@ class Application:
             self.asked[pending.identifier].life = 0
 
     def die(self) -> None:
-        """What the journal has not flushed is lost; without one there is no next life, but another application."""
+        """Die: unflushed data of the journal is lost; without a journal another application follows."""
         if self.journal is not None:
             self.journal._ended.clear()
             self.journal._forgotten.clear()
@@ -240,7 +240,7 @@ class Application:
         self.start()
 
     def connect(self) -> None:
-        """Everything that has no answer is asked for again, but for what a node that died had in memory alone."""
+        """Request again everything without an answer, except operations that a dead node had only in memory."""
         if self.line is not None:
             return
         introduction = control.InvokerIntroduction(
@@ -260,7 +260,7 @@ class Application:
                 self.send(identifier)
 
     def introduced(self, hello: control.Hello) -> None:
-        """The node knows us, or has forgotten us: then what it was asked for is in doubt."""
+        """The node knows us, or has forgotten us: then our requests are in doubt."""
         asked = {
             identifier: asked
             for identifier, asked in self.asked.items()
@@ -276,13 +276,13 @@ class Application:
             self.end(identifier)
 
     def hang_up(self) -> None:
-        """What was on its way to us is lost. What is on its way to the node may still come."""
+        """Hang up: answers on their way to us are lost. Requests on their way to the node may still come."""
         if self.line is not None:
             self.line.broken = True
             self.line = None
 
     def begin(self) -> None:
-        """Ask for something new, be there a connection or not; most often for the same as the last time."""
+        """Make a new request, whether there is a connection or not; most often the same as the last time."""
         if not self.invoker.may_begin:
             return
         if not self.run_length:
@@ -319,7 +319,7 @@ class Application:
                 self.line.to_node.append(frame)
 
     def hear(self) -> None:
-        """One answer comes, or the end of the connection."""
+        """Hear one answer, or the end of the connection."""
         if self.line is None:
             return
         if not self.line.to_client:
@@ -345,7 +345,7 @@ class Application:
 
 
 class World:
-    """A node and those who send to it."""
+    """A node and its clients."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.dice = dice = random.Random(seed)
@@ -402,7 +402,7 @@ class World:
                 application.connect()
 
     def calm(self) -> None:
-        """Nothing goes wrong any more."""
+        """Let nothing fail any more."""
         while any(application.asked or not application.line for application in self.applications):
             for application in self.applications:
                 application.connect()
@@ -413,7 +413,7 @@ class World:
                 application.hear()
 
     def check(self) -> None:
-        """At most once; exactly once if it was told so, and never if it was refused."""
+        """Check that operations were carried out at most once; exactly once if so reported, never if refused."""
         sent = self.node.sent()
         for application in self.applications:
             for name, asked in application.names.items():

@@ -1,4 +1,4 @@
-"""What a sniffer sees of a world: everything that left its sender, when it did, and nothing that it did not."""
+"""A sniffer's view of a world: everything that left its sender, with its time, and nothing else."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_a_world_goes_the_same_way_whether_it_is_watched_or_not(seed: int) -> No
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_the_sniffer_shows_is_what_left_the_nodes(seed: int) -> None:
-    """Each packet that a core sent is in the capture, whole and in order, and no other but those of strangers.
+    """Each packet that a core sent is in the capture, whole and in order, and no others except strangers'.
 
-    Impostors are not seen, nor what is sent to them. Each connection is whole, and every byte of it is accounted for.
+    Impostors and packets to them are not seen. Each connection is whole, and every byte of it is accounted for.
     """
     file = io.BytesIO()
     world = World(draw(seed), capture=file)
@@ -184,7 +184,7 @@ def test_ports_begin_anew_when_all_have_been_used() -> None:
 
 @needs("tshark")
 def test_tshark_has_nothing_to_complain_of(tmp_path: Path) -> None:
-    """Worlds with every kind of broken link among them."""
+    """These include worlds with every kind of broken link."""
     for seed in SEEDS:
         path = tmp_path / f"{seed}.pcapng"
         path.write_bytes(sniffed(seed))

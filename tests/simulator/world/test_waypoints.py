@@ -1,4 +1,4 @@
-"""The waypoints of whole worlds: each message's path is a legal one, and all of them together say what happened."""
+"""The waypoints of whole worlds: each message's path is a legal one, and all paths together tell what happened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDS = {Waypoint.EXPIRED, Waypoint.PURGED, Waypoint.REJECTED}
 
 
 def watched(scenario: Scenario) -> World:
-    """The world of a scenario after its end, its nodes' waypoints written down."""
+    """Return the world of a scenario after its end, with its nodes' waypoints."""
     world = World(replace(scenario, settings={**scenario.settings, "waypoints": True}))
     assert run(world).breach is None
     return world
@@ -36,7 +36,7 @@ def name_of(message: Message) -> str:
 
 
 def paths(world: World) -> dict[tuple[str, str, str], list[Waypoint]]:
-    """By message, node, and journal or dead-letter queue if it is a copy that is kept there."""
+    """Return the paths by message and node, and by journal or dead-letter queue for a copy that is kept there."""
     found = defaultdict(list)
     for node, note in world.ledger.waypoints:
         if "message" in note.facts:
@@ -47,7 +47,7 @@ def paths(world: World) -> dict[tuple[str, str, str], list[Waypoint]]:
 
 
 def drawn(seed: int) -> Scenario:
-    """A world with every fault but a node that loses on purpose what it should forward, without a word."""
+    """Draw a world with every fault, except a node that silently loses messages that it should forward."""
     scenario = draw(seed)
     return replace(scenario, faults=tuple(fault for fault in scenario.faults if fault.kind != "lossy"))
 
@@ -76,8 +76,9 @@ def test_each_message_takes_a_legal_path_and_the_waypoints_are_the_truth(seed: i
 
 
 def count(world: World) -> Counter[tuple[str, Waypoint, str]]:
-    """How often each message had a waypoint at a node, copies in journals and dead-letter queues left aside; and, as
-    `node queue`, how often in a queue there."""
+    """Return how often each message had a waypoint at a node, without copies in journals and dead-letter queues; and,
+    as `node queue`, how often in a queue there.
+    """
     counted: Counter[tuple[str, Waypoint, str]] = Counter()
     for node, note in world.ledger.waypoints:
         waypoint, queue = Waypoint(note.name), note.facts.get("queue")
@@ -102,7 +103,7 @@ def test_without_faults_each_message_is_seen_once_at_each_step(kind: str) -> Non
 
 
 def steps(world: World) -> Iterator[tuple[str, Note]]:
-    """All but what is on disk: a message may be there in several queues, and acknowledged in several ways."""
+    """Return all steps except storing: a message may be stored in several queues, and acknowledged in several ways."""
     for node, note in world.ledger.waypoints:
         if note.name != Waypoint.STORED and note.facts.get("queue") not in KEPT_IN:
             yield node, note

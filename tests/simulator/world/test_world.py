@@ -1,4 +1,4 @@
-"""Whole worlds: the same each time, and in each of them what was promised is kept."""
+"""Whole worlds: the same each time, and each of them keeps the promises."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WHERE = {"cut", "reset", "stall", "refuse", "silence", "half open"}
 @pytest.mark.parametrize("value", [0, 1])
 @pytest.mark.parametrize("kind", FAULTS)
 def test_each_kind_of_fault_happens_and_breaks_no_promise(kind: str, value: int) -> None:
-    """Two ways from `a` to `d`, so that there is a detour, and a bystander's traffic for who forges."""
+    """There are two ways from `a` to `d`, so that there is a detour, and a bystander's traffic for forgers."""
     scenario = Scenario(
         seed=0,
         nodes=("a", "b", "c", "d"),
@@ -96,7 +96,7 @@ def test_each_way_to_consume_ends_with_all_received_or_rejected(consumer: dict[s
 
 
 def two_strangers(*bursts: Burst, **fields: Any) -> Scenario:
-    """`a` and `b`, of which each knows an address of the other at most."""
+    """`a` and `b`, each of which knows at most one address of the other."""
     common: dict[str, Any] = {"nodes": ("a", "b"), "links": (Cable(one="a", other="b"),)}
     return a_chain(*bursts, **common, unmet=True, strangers=True, **fields)
 
@@ -134,7 +134,7 @@ def test_what_is_for_a_direct_name_of_one_that_nobody_can_call_would_wait_for_ev
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
 def test_an_acknowledgment_that_its_source_has_waits_for_a_call_and_no_longer_than_that() -> None:
-    """b dies before it hears that a has it; by the clock of b the message came too late."""
+    """b dies before it hears that a has it; by b's clock the message came too late."""
     faults = (
         Fault(at_ms=1, kind="jump clock", where="b", value=86_400),
         Fault(at_ms=1_030, kind="kill", where="b", for_ms=100),
@@ -171,7 +171,7 @@ def test_nothing_is_kept_for_a_stranger_and_everything_for_a_neighbour() -> None
 
 
 def test_a_full_disk_has_room_set_aside_for_all_that_two_strangers_may_have_to_write_anew() -> None:
-    """With the reserve that other worlds have, these dead letters use it up."""
+    """With the reserve of other worlds, these dead letters would use it up."""
     bursts = [
         to_b("to reach", at_ms=at_ms, count=4, size_bytes=40_000, together=True)
         for at_ms in range(500, 900, 100)
@@ -186,7 +186,10 @@ def test_a_full_disk_has_room_set_aside_for_all_that_two_strangers_may_have_to_w
 @pytest.mark.long
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_traces_are_the_same_on_every_machine_and_python_whatever_its_hashes(hash_seed: str) -> None:
-    """Pinned. Any change of what nodes decide changes them: see that two versions of Python agree on the new ones."""
+    """Pinned.
+
+    Every change of nodes' decisions changes them: check that two versions of Python agree on the new ones.
+    """
     program = (
         "from mqproto.simulator.world import draw, simulate\n"
         "print(*(simulate(draw(seed), traced=True).trace.digest() for seed in (0, 2, 3, 139)))"
@@ -223,7 +226,7 @@ def test_an_error_of_our_own_is_a_breach_that_says_where() -> None:
 
 
 def test_when_a_node_ends_with_what_waited_for_its_flush_the_rest_that_waited_reaches_nobody() -> None:
-    """Two applications send while a flush lasts, and with the first the disk fails that has to say if it has room."""
+    """Two applications send during a flush, and for the first message the disk fails when asked whether it has room."""
     scenario = Scenario(
         seed=5991,
         nodes=("a", "b"),

@@ -1,4 +1,4 @@
-"""Messages that are alike: what was judged of one holds for the others, and nothing more is believed."""
+"""Messages that are alike: a judgment about one holds for the others, and nothing more is assumed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BITS = [1 << bit for bit in range(8)]
 
 
 def found(shapes: Shapes, came: Iterable[bytes]) -> tuple[list[bytes], str]:
-    """The packets that were given out, and why no more were."""
+    """Return the packets that were handed out, and why no more were."""
     given_out: list[bytes] = []
     try:
         for run in shapes.runs(came):
@@ -48,7 +48,7 @@ def found(shapes: Shapes, came: Iterable[bytes]) -> tuple[list[bytes], str]:
 
 
 def checked(came: Iterable[bytes]) -> tuple[list[bytes], str]:
-    """The same by a check of each packet."""
+    """Return the same by checking each packet."""
     good: list[bytes] = []
     for packet in came:
         try:
@@ -67,12 +67,12 @@ def one_run(*came: bytes) -> bool:
 
 
 def changed(packet: bytes, at: int, bits: int) -> bytes:
-    """The packet with bits of one byte turned."""
+    """Return the packet with bits of one byte inverted."""
     return b"".join((packet[:at], bytes((packet[at] ^ bits,)), packet[at + 1 :]))
 
 
 def with_soap() -> UserMessage:
-    """A message with a SoapHeader."""
+    """Return a message with a SoapHeader."""
     message = a_user_message(transaction=None)
     message.user.has_soap, message.soap = True, a_soap_header()
     return message
@@ -161,7 +161,7 @@ def test_all_that_is_said_of_a_run_is_so_of_each_of_its_messages(
 
 
 def says_the_same(run: Run, packet: bytes) -> None:
-    """Hold what a run says of all to what is read in one."""
+    """Check that a run says about all its messages what reading each of them says."""
     read = decode_message(packet)
     properties = read.properties
     assert run.facts == Facts(

@@ -1,4 +1,4 @@
-"""Stamped packets are what encoding would give."""
+"""Stamped packets are the same as encoded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two headers that stand behind a message which its queue manager keeps.  [MS-MQRR] 2.2.5.2, 2.2.5.4"""
+"""The two headers after a message that its queue manager keeps.  [MS-MQRR] 2.2.5.2, 2.2.5.4"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys as the CryptoAPI writes them: every byte where it is to be, and what is refused.
+"""Keys as the CryptoAPI writes them: every byte is in its place, and wrong ones are refused.
 
 Wine's CryptoAPI reads and writes the same bytes: tests/security/wine.
 """
@@ -37,7 +37,7 @@ OF_MICROSOFT = (
 """The public key of assemblies whose token is 31bf3856ad364e35, such as those of WPF."""
 TOKEN = "31bf3856ad364e35"
 STRONG_NAME = bytes.fromhex("002400000480000094000000")
-"""What stands before the blob in an assembly: the algorithms for signature and hash, and its size."""
+"""The bytes before the blob in an assembly: the algorithms for signature and hash, and its size."""
 SIMPLE = "01 02 0000 10660000 00a40000" + MODULUS.hex()
 
 
@@ -57,7 +57,7 @@ def test_a_key_for_signatures_has_another_type() -> None:
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.6")
 def test_a_key_that_others_have_written_is_read() -> None:
-    """The token is the end of the hash of its bytes, so none of them is ours."""
+    """The token is the end of the hash of its bytes, so none of these bytes is ours."""
     data = bytes.fromhex(OF_MICROSOFT)
     assert hashlib.sha1(STRONG_NAME + data).digest()[:-9:-1].hex() == TOKEN
     blob = public_key_blob.decode(data)
@@ -157,7 +157,7 @@ def test_what_breaks_a_rule_is_not_written() -> None:
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.6")
 @pytest.mark.parametrize("hurt", [False, True])
 def test_an_analyst_sees_the_session_key_in_a_message(hurt: bool) -> None:
-    """One that is none makes no fault: to a queue manager on the way it is bytes."""
+    """Other bytes are not a fault: for a queue manager on the way they are just bytes."""
     blob = bytes.fromhex(SIMPLE)[: -8 if hurt else None]
     message = a_user_message()
     message.security = a_security_header(encryption_key=blob)

@@ -13,7 +13,7 @@ from mqproto.wire.layouts.security import NO_SENDER, QUEUE_MANAGER, SID, Securit
 from tests.examples import SENDER, a_security_header, a_user_message
 
 ADMINISTRATOR = "S-1-5-21-3181267629-1039849782-3663111779-1000"
-"""As the frame of [MS-MQQB] 4.1.7 has it."""
+"""The SID in the frame of [MS-MQQB] 4.1.7."""
 ADMINISTRATOR_BYTES = bytes.fromhex("010500000000000515000000ad4a9ebd36d9fa3d63a656dae8030000")
 
 

@@ -1,4 +1,4 @@
-"""What stands behind a set AH, for analysts; and packets that lie about it, which are known by a name."""
+"""The headers after a set AH, for analysts; and packets that lie about them, which are recognized by a name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ENVELOPE = "<se:Envelope/>\0".encode("utf-16-le")
 REQUEST = b"POST /msmq HTTP/1.1\r\n\r\nMessage\0\0"
 CHARACTERS = len(ENVELOPE) // 2
 SIZES = ("characters", "request_size", "body_size", "body_at")
-"""What `headers` takes."""
+"""The sizes of the headers that `headers` takes."""
 
 
 def over_http(behind: bytes) -> bytes:
-    """A message with AH set, and these bytes behind its MessagePropertiesHeader."""
+    """Return a message with AH set, and these bytes behind its MessagePropertiesHeader."""
     packet = bytearray(encode_packet(a_user_message(body=b"")) + behind)
     [flags] = struct.unpack_from("<I", packet, 60)
     struct.pack_into("<I", packet, 60, flags | 1 << 25)
@@ -38,7 +38,7 @@ def headers(
 
 
 def errors(inspection: Inspection) -> list[WireFormatError]:
-    """All but that AH is set."""
+    """Return all errors except the one about AH."""
     first, *others = [each for each in inspection.findings if isinstance(each, WireFormatError)]
     assert first.field == "user.over_http"
     return others

@@ -29,7 +29,7 @@ from tests.examples import a_transactional_message, a_user_message
 
 
 def carried_out(function: Function) -> Any:
-    """The function itself, as Python has it of a module of its own."""
+    """Return the function itself, as Python compiles it in a separate module."""
     names: dict[str, Any] = {}
     exec(compile(module([function]), function.name, "exec"), names)
     return names[function.name]

@@ -1,4 +1,4 @@
-"""Messages that were signed and sealed as nodes do it, as they cross the wire, and keys to look at them with."""
+"""Messages signed and encrypted as by nodes, in their form on the wire, and keys to examine them with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BASE, ENHANCED, AES = PROVIDERS
 
 @cache
 def alice() -> Certificate:
-    """The certificate of those whom `own_key(1_024)` signs for, which it has signed itself."""
+    """Return the certificate for the owner of `own_key(1_024)`, which the owner has signed itself."""
     return self_signed(own_key(), "alice", SENT_S - 1_000, 3_650)
 
 
@@ -52,7 +52,7 @@ def signed_by(
     own: KeyPair | None = None,
     kind: SignatureKind = SignatureKind.MSMQ_20,
 ) -> UserMessage:
-    """With the SID of a user, and alice's signature by default."""
+    """Return a message with the SID of a user, and by default alice's signature."""
     return signed(
         message,
         own or own_key(),
@@ -74,12 +74,12 @@ def sealed_for(
 
 
 def over(message: UserMessage) -> UserMessage:
-    """As a capture has it."""
+    """Return a message as a capture has it."""
     return decode_message(encode_packet(message))
 
 
 def ring(*pairs: KeyPair, certificates: tuple[Certificate, ...] = ()) -> KeyRing:
-    """Key pairs, the newest first, in files that are called by their numbers; and certificates."""
+    """Return key pairs, the newest first, in files named by their numbers; and certificates."""
     return KeyRing(
         Found(
             [(-float(number), f"{number}.pem", pair) for number, pair in enumerate(pairs)],
@@ -89,7 +89,7 @@ def ring(*pairs: KeyPair, certificates: tuple[Certificate, ...] = ()) -> KeyRing
 
 
 def write_keys(folder: Path) -> Path:
-    """A folder of a node's keys, as `mqproto keys` makes it, for what `sealed_for` seals."""
+    """Write a folder of a node's keys, as `mqproto keys` makes it, for messages that `sealed_for` encrypts."""
     keys = folder / "qm2.keys"
     keys.mkdir()
     (keys / "aes.pem").write_bytes(own_key(512).pem())

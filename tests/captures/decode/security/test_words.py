@@ -1,4 +1,4 @@
-"""What a message says of its sender, signature and encryption; in the tables the same."""
+"""A message's claims about its sender, signature and encryption; tables have the same."""
 
 from __future__ import annotations
 

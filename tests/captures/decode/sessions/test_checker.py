@@ -131,18 +131,18 @@ def test_so_it_is_whatever_frames_are_lost_late_or_doubled(data: st.DataObject, 
 
 
 def found(packets: list[SeenPacket]) -> list[Finding]:
-    """What the rules of sessions find."""
+    """Return the findings of the rules of sessions."""
     return [finding for view in judged(packets) for finding in view.findings]
 
 
 def cut(seen: SeenPacket, size_bytes: int) -> None:
-    """The capture has the beginning of a packet alone."""
+    """Return a packet of which the capture has only the beginning."""
     seen.cut_bytes = seen.snapped_bytes = len(seen.data) - size_bytes
     seen.data = seen.data[:size_bytes]
 
 
 def test_a_message_that_is_cut_is_counted_and_what_rode_on_it_is_not_known() -> None:
-    """The window is not exceeded: what lacks may have acknowledged the messages of the other end."""
+    """The window is not exceeded: the missing part may have acknowledged the messages of the other end."""
     scene = Scene()
     wire = scene.wire("a", "c", window=2)
     wire.send("a", express(message_id=1))
@@ -200,9 +200,9 @@ def test_a_capture_of_one_direction_accuses_nobody(sender: str) -> None:
 
 @dataclass(frozen=True)
 class Breach:
-    """Something wrong that c sends behind `busy`, and what has to be known for that.
+    """A fault that c sends after `busy`, and the packets that must be known to find it.
 
-    needs: the packets before it, by their places, without which nobody can say so.
+    needs: the earlier packets, by their places, without which the fault cannot be found.
     """
 
     changes: dict[str, Any]

@@ -108,7 +108,7 @@ def test_who_is_at_two_addresses_is_believed_where_a_handshake_has_said_so() -> 
 
 
 def listening(*claims: tuple[str, str]) -> list[str]:
-    """What is noted, and with which handshake, if queue managers answer one after the other at these addresses."""
+    """Return the notes, and with which handshake each comes, if queue managers answer in turn at these addresses."""
     scene = Scene()
     for name, place in claims:
         wire = scene.wire("a", name, opened=False)
@@ -136,7 +136,7 @@ def test_a_queue_manager_that_listens_at_two_addresses_in_turn_is_told_once() ->
 
 
 def relayed(port: int) -> list[Frame]:
-    """a sends five messages to c by way of b, with a sniffer at each of the two that have a clock of their own."""
+    """Let a send five messages to c through b, with a sniffer at each of the two, each with another clock."""
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     for number in range(1, 6):
@@ -163,7 +163,7 @@ def relayed(port: int) -> list[Frame]:
 
 
 def said_of(frames: list[Frame]) -> tuple[set[str], dict[tuple[int, int], set[object]]]:
-    """What is found, and which hops each message takes at each point."""
+    """Return the findings, and the hops of each message at each point."""
     analyst = Analyst()
     codes: set[str] = set()
     hops: dict[tuple[int, int], set[object]] = {}
@@ -179,7 +179,7 @@ def said_of(frames: list[Frame]) -> tuple[set[str], dict[tuple[int, int], set[ob
 
 
 PORTS = (1801, 700, 41_801, 65_001)
-"""MSMQ's own, and others that are lower and higher than those of clients."""
+"""MSMQ's own port, and others that are lower and higher than those of clients."""
 
 
 @pytest.mark.parametrize("port", PORTS)

@@ -1,4 +1,4 @@
-"""What arrows say of packets: queues by the names that are known, and less where there is less room."""
+"""The labels of arrows: queues by their known names, and shorter forms where there is less room."""
 
 from __future__ import annotations
 

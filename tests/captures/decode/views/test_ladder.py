@@ -34,7 +34,7 @@ DRAWN = """
 
 
 def streamed() -> Scene:
-    """Many that are alike, and some that are not quite: two are too few, and numbers may be left out."""
+    """Return many equal packets, and some that differ: two are too few, and numbers may be left out."""
     scene = Scene()
     wire = scene.wire("a", "c")
     for number in range(1, 21):

@@ -1,4 +1,4 @@
-"""What is said of links and nodes, and what is not: a capture does not know why a connection ended."""
+"""Statements about links and nodes: they never say why a connection ended, because a capture does not show that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a capture lacks, in words: each lack with what cannot be said because of it, and nothing where nothing lacks."""
+"""The gaps of a capture, in words: each with its consequences, and nothing if there are none."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_names_of_strangers_stay_text() -> None:
 
 
 def points_of(path: Path) -> list[Point]:
-    """What a capture has at each of its points."""
+    """Return the counts for each point of a capture."""
     reader = PacketReader(read_capture(path))
     for _ in reader:
         pass

@@ -1,4 +1,4 @@
-"""The process of the attackers: what it says, from where, and how much of a core it takes."""
+"""The attackers' process: what it sends, from which addresses, and how much of a core it uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.examples import DESTINATION
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[tuple[set[str], int]]:
-    """One that reads and says nothing: the addresses that it is called from, and its port."""
+    """Run a server that reads and sends nothing; return the addresses that call it, and its port."""
     hosts: set[str] = set()
 
     async def serve(stream: trio.SocketStream) -> None:

@@ -1,4 +1,4 @@
-"""Which attacks are run: those that once did harm first, each in one form, then in the next."""
+"""The attacks to run: those that once did harm come first, each in one form, then in the next."""
 
 from __future__ import annotations
 

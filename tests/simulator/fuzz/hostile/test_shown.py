@@ -1,4 +1,4 @@
-"""`mqproto fuzz strangers` as it is typed: a line for each attack, what is broken, and the status."""
+"""`mqproto fuzz strangers` as it is typed: a line for each attack, the broken bounds, and the status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 
 
 def ending_with(monkeypatch: pytest.MonkeyPatch, *ordeals: Ordeal) -> list[HostilePlan]:
-    """Each run ends with these attacks; what was asked for."""
+    """Let each run end with these attacks; return the requests."""
     plans = []
 
     async def run(plan: HostilePlan, show: Callable[[Ordeal], None]) -> Report:

@@ -1,4 +1,4 @@
-"""A short run of `mqproto fuzz strangers`; and that it finds what does harm."""
+"""A short run of `mqproto fuzz strangers`; and that it finds harmful faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 PATIENCE_S = 100.0
-"""More than the slowest machine needs for what takes a few seconds."""
+"""More than the slowest machine needs for something that takes a few seconds."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def entries_of(folder: Path) -> list[Path]:
 async def test_harm_is_found_where_an_address_proves_who_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without TLS, one at a neighbour's own address is that neighbour, and may put itself before its messages."""
+    """Without TLS, a caller at a neighbour's own address counts as that neighbour, and may send before its messages."""
 
     def without_tls(network: str, folder: Path, *, tls: bool) -> Topology:
         return topology_of(network, folder, tls=False)

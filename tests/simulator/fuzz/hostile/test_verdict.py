@@ -1,4 +1,4 @@
-"""What an attack may cost: each bound, just kept and just broken."""
+"""The cost that an attack may have: each bound, just kept and just broken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqproto.simulator.rig.verdict import RunOracle
 
 
 def an_ordeal() -> Ordeal:
-    """At every bound, and beyond none."""
+    """Return a run at every bound, but beyond none."""
     return Ordeal(
         tactic="forged sources",
         form="one attacker",
@@ -75,7 +75,7 @@ CASES: list[tuple[Callable[[Ordeal], None], str, bool]] = [
     (not_attacked, "nobody attacked: no case was begun", False),
     (lost, "orders: 3 messages lost", False),
 ]
-"""What happened, what is said of it, and whether that depends on how fast the machine is."""
+"""Each change, what is said about it, and whether that depends on the machine's speed."""
 
 
 def test_what_is_at_its_bounds_holds() -> None:

@@ -1,4 +1,4 @@
-"""Time and memory: what takes too much is stopped, and what does not is left alone."""
+"""Time and memory: a target that takes too much is stopped, and others are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that are no packets: mutated by bytes and by words, the same from the same dice, and never too large."""
+"""Inputs that are not packets: mutated by bytes and by words, the same for the same seed, and never too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fuzzing a parser: ours stands, each class of bug that broke Microsoft's is found, and a seed repeats it all."""
+"""Fuzzing a parser: ours resists, each class of bug that broke Microsoft's is found, and a seed repeats everything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def remember(data: bytes) -> None:
 
 
 def stumble(data: bytes) -> None:
-    """A target that cannot even read what is valid."""
+    """A target that cannot even read valid input."""
     raise KeyError(data[:1])
 
 
@@ -38,7 +38,7 @@ def exit_early(data: bytes) -> None:
 
 
 def forgetful(data: bytes) -> None:
-    """A target that fails once: what it does depends on what came before."""
+    """A target that fails once: its result depends on earlier calls."""
     SEEN.append(data)
     if len(SEEN) == 50:
         raise KeyError
@@ -59,7 +59,7 @@ def only(report: Report) -> FuzzFinding:
 
 
 def found_and_repeated(name: str, memory_mb: int) -> tuple[FuzzFinding, object]:
-    """The only finding, and what comes of it when it is repeated."""
+    """Return the only finding, and the result of repeating it."""
     finding = only(run(name, memory_mb=memory_mb))
     return finding, repeat(finding)
 
@@ -94,9 +94,9 @@ def test_each_class_of_bug_that_broke_parsers_is_found_minimised_and_repeated(
 
 @pytest.mark.long
 def test_memory_that_a_packet_announces_is_a_finding() -> None:
-    """In a process of its own: a limit is little beside what other tests in this one have had, and may give back.
+    """This runs in a separate process, because a limit would be small beside the memory of other tests in this one.
 
-    100 MB are no power of two: a plain count, all bytes but one zero, does not come to just that much.
+    100 MB is not a power of two: a plain count, all bytes but one zero, does not give exactly that.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         name = f"{planted.__name__}:preallocated"

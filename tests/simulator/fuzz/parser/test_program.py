@@ -23,7 +23,7 @@ from tests.test_readme import blocks_of
 
 
 def program(folder: Path, text: str) -> str:
-    """The command of a program in Python, which has the packet in `data`."""
+    """Return the command of a program in Python that has the packet in `data`."""
     path = folder / "a_program.py"
     path.write_text("import os, sys, time\ndata = sys.stdin.buffer.read()\n" + textwrap.dedent(text))
     # Without its site it starts in half the time.
@@ -96,7 +96,7 @@ def test_the_command_takes_a_program(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def looping(folder: Path, text: str) -> str:
-    """The command of a program in Python that reads packets, each in `data`, until there are no more."""
+    """Return the command of a program in Python that reads packets, each into `data`, until there are no more."""
     path = folder / "a_loop.py"
     body = textwrap.indent(textwrap.dedent(text), "    ")
     path.write_text(
@@ -156,7 +156,10 @@ def test_a_packet_without_end_is_found_in_its_block(tmp_path: Path) -> None:
 @pytest.mark.skipif(compiler() is None, reason="no C compiler is installed (cc, gcc or clang)")
 @pytest.mark.parametrize("crash", ["*(volatile int *)0 = 1", "abort()"])
 def test_two_faults_that_end_it_by_one_signal_are_two_findings(tmp_path: Path, crash: str) -> None:
-    """The loop is that of its page. The faults are in functions of their own, and it says nothing of either."""
+    """The loop is the one on its page.
+
+    The faults are in separate functions, and the program prints nothing about either.
+    """
     [loop] = blocks_of("fuzz-a-parser-in-c", "c")
     source = tmp_path / "victim.c"
     source.write_text(

@@ -1,4 +1,4 @@
-"""Our readers of bodies under fire: nothing is found in them, and whatever is planted in them is."""
+"""Our readers of bodies under fire: nothing is found in them, and every planted fault is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds: valid, of every kind, and the same again from the same dice."""
+"""Seeds: valid, of every kind, and the same for the same random numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqproto.simulator.fuzz.roles import ROLES
 from mqproto.wire import UserMessage, decode_packet, inspect_packet, ping_packet
 
 OTHERWISE = {("[MS-MQQB] 2.2.7", name) for name in ("flags", "signature", "cookie", "qm_guid")}
-"""Fields of the Ping, which is no packet of a session."""
+"""Fields of the Ping, which is not a packet of a session."""
 
 
 def test_examples_are_valid_and_have_every_field_that_there_is() -> None:
@@ -29,7 +29,7 @@ def test_examples_are_valid_and_have_every_field_that_there_is() -> None:
 
 
 def is_header(name: str) -> bool:
-    """Whether a name in a layout stands for other fields, and so is no field itself."""
+    """Whether a name in a layout stands for other fields, and so is not a field itself."""
     whole = [field.name for field in dataclasses.fields(UserMessage)]
     lists = ("destination", "administration", "response", "signature", "format_name_list", "elements")
     return name in whole or name in lists or name in ("tx_sequence_id", "encryption_key")

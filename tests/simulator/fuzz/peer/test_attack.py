@@ -1,4 +1,4 @@
-"""Cases carried out: each step is done, what is owed is waited for, and the first fault ends it."""
+"""Cases carried out: each step is done, expected answers are awaited, and the first fault ends the case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each planted fault of a peer is found, made smaller, kept in a file, and repeated from it."""
+"""Each planted fault of a peer is found, made smaller, stored in a file, and repeated from it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.simulator.fuzz.peers import Peer, serving
 QUICK = Options(patience_s=0.7)
 """Small peers answer at once."""
 QUEUE: Final = r"TCP:127.0.0.1\private$\notes"
-"""What messages go to by default."""
+"""The default destination of messages."""
 SEEDS: Final = 2_000
-"""Among how many one is looked for that finds a planted crash at once."""
+"""Among so many seeds, one is looked for that finds a planted crash at once."""
 
 
 async def fuzzed(peer: Peer, tmp_path: Path, options: Options = QUICK, **changes: Any) -> Report:
@@ -129,15 +129,15 @@ Deadly = Callable[[dict[str, Any]], bool]
 
 @cache
 def fields_with(kind: str, edit: Edit) -> dict[str, Any]:
-    """What a parser reads in a message of this kind with a lie."""
+    """Return what a parser reads in a message of this kind that contains a lie."""
     return {field.name: field.value for field in fields_of(edit.of(message_of(QUEUE, kind)))}
 
 
 def short_of(is_deadly: Deadly, count: int, deadly_count: int = 1, seeds: int = SEEDS) -> list[int]:
-    """The first seeds of campaigns in which so many deadly lies are among the first twenty cases.
+    """Return the first seeds of campaigns with so many deadly lies among the first twenty cases.
 
-    With others each takes hundreds of cases. They are looked for, as every new lie puts all of them in another order.
-    Case 0 tells no lie, and takes the turn of one.
+    With other seeds each campaign takes hundreds of cases. They are searched for, because every new lie changes the
+    order of all lies. Case 0 tells no lie, and takes the turn of one.
     """
 
     def is_short(seed: int) -> bool:
@@ -210,7 +210,7 @@ async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(
 
 
 async def test_time_ends_it_and_cases_go_on_until_then(tmp_path: Path) -> None:
-    """By the clock on the wall, on a machine that may have other things to do."""
+    """This is wall-clock time, on a machine that may have other work."""
     report = await fuzzed(Peer(), tmp_path, Options(), seconds=0.4)
     assert report.findings.lines() == []
     assert report.ended == ""

@@ -1,4 +1,4 @@
-"""The healthy session: served by a sound peer for as long as one likes, and what it sees of one that is not."""
+"""The healthy session: a sound peer serves it for any time, and it notices a peer that is not sound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer owes and what it may say: the acceptor's side of 3.1.5, judged."""
+"""A peer's obligations, and the packets that it may send: the acceptor's side of 3.1.5, judged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECOVERABLE = a_user_message(recoverable=True)
 
 
 def conduct(*packets: tuple[str, Packet]) -> Conduct:
-    """A connection on which these were said and heard, in turn."""
+    """Return a connection with these packets sent and received, in turn."""
     judge = Conduct(DESTINATION)
     for who, packet in packets:
         (judge.said if who == "we" else judge.heard)(encode_packet(packet))
@@ -199,7 +199,7 @@ def test_garbage_is_no_packet_and_a_packet_that_breaks_off_is_none_either() -> N
 
 @pytest.mark.long
 def test_our_own_sessions_conduct_themselves_well_in_every_case() -> None:
-    """The judge and mqproto.session are written apart; here the one hears the other, without a socket."""
+    """The judge and mqproto.session were written independently; here the one hears the other, without a socket."""
     target = PeerTarget((r"TCP:127.0.0.1\private$\notes",), DESTINATION, None, 1_700_000_000)
     closed = 0
     for number in range(1_500):

@@ -1,4 +1,4 @@
-"""Cases by their numbers: each kind there is, the same each time, and each lie before any is told again."""
+"""Cases by their numbers: each kind occurs, the same each time, and no lie is repeated before all have been told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a fault to a finding: what it is grouped by, what is known already, and what is only kept."""
+"""From a fault to a finding: how findings are grouped, which are known already, and which are only stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HANGS = Fault(PeerFailure.HANGS, "it owes an answer", "1 s long")
 
 
 def a_case(*places: int, kind: str = "kind") -> Case:
-    """A case with a packet that has other bytes at these places."""
+    """Return a case with a packet that has other bytes at these places."""
     data = bytes(byte ^ 0xFF if at in places else byte for at, byte in enumerate(PACKET))
     return Case(kind, "name", (Step(Act.SEND, 0, data, was=PACKET if places else b""),), SENDER, SENT_S)
 

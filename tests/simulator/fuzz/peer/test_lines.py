@@ -1,4 +1,4 @@
-"""Connections to a peer: what is no connection, what is not read, what is not answered, and what is no Ping."""
+"""Connections to a peer that fail, are not read, or are not answered; and Pings without a proper answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqproto fuzz peer` as it is typed, against a real node and against what is none."""
+"""`mqproto fuzz peer` as it is typed, against a real node and against servers that are not one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.simulator.running import Log, processes, running
 
 
 async def typed(*arguments: str) -> int:
-    """What a command ends with, beside all that this test does."""
+    """Return how a command ends, while this test does other things."""
     return await trio.to_thread.run_sync(partial(run_command, ["fuzz", *arguments]))
 
 
@@ -121,21 +121,21 @@ def test_misuse_is_one_line_and_status_2(
 
 
 class Foreign(Peer):
-    """No queue manager: it greets whoever comes."""
+    """A server that is not a queue manager: it greets every caller."""
 
     async def received(self, session: object, data: bytes) -> bytes:
         return b"220 mail.example ESMTP\r\n"
 
 
 class Closes(Peer):
-    """It wants nothing to do with anybody."""
+    """A server that closes every connection."""
 
     async def received(self, session: object, data: bytes) -> bytes:
         raise OSError
 
 
 class Refuses(Peer):
-    """It has sessions enough."""
+    """A queue manager that has enough sessions."""
 
     async def opened(self, session: Session) -> None:
         session.data.admit = lambda data, manager, now: "it has sessions enough"

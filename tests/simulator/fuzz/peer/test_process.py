@@ -1,4 +1,4 @@
-"""The peer's process: whether it lives, and what it holds."""
+"""The peer's process: whether it lives, and how much memory it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases made smaller: connections, steps, and what is wrong with a packet, as long as the same fault shows."""
+"""Cases made smaller: fewer connections, steps and wrong bytes, as long as the same fault shows."""
 
 from __future__ import annotations
 

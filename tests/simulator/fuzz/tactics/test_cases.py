@@ -1,4 +1,4 @@
-"""Cases: kept in files and read back as they were, told anew by somebody else, and put together."""
+"""Cases: stored in files and read back unchanged, told again by another speaker, and combined."""
 
 from __future__ import annotations
 

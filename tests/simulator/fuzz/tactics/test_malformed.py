@@ -1,4 +1,4 @@
-"""Hostile packets: each of them is refused by everybody who reads, and none harms who serves."""
+"""Hostile packets: every reader refuses each of them, and none harms a server."""
 
 from __future__ import annotations
 

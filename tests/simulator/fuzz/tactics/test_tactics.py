@@ -1,4 +1,4 @@
-"""Packets out of turn: what each tactic says, and where it ends."""
+"""Packets out of turn: the bytes of each tactic, and where it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TARGET = PeerTarget(
 )
 
 LONGEST_BYTES = 64 * 2**20
-"""What the tactic with most to say says, about: 16 connections with 4 MiB each, all of them one string."""
+"""About the most bytes that a tactic sends: 16 connections with 4 MiB each, all of it one string."""
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""The valid conversation: what a queue manager accepts, with its marks filled in."""
+"""The valid conversation: a queue manager accepts it, with its marks filled in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer of the harness goes by "Message Producer Rules" alone: what is final ends it, all else it asks again."""
+"""The harness's producer follows only "Message Producer Rules": it ends after a final answer, and repeats others."""
 
 from __future__ import annotations
 

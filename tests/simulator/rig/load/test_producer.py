@@ -22,7 +22,7 @@ MANAGER = Guid(b"s" * 16)
 
 
 class Node:
-    """Accepts messages; `fates` says what becomes of its requests by number, and who is connected then is cut off."""
+    """A node that accepts messages; `fates` decides about requests by number, and connected clients are cut off."""
 
     def __init__(self, fates: dict[int, str]) -> None:
         self.accepted: list[Draft] = []

@@ -1,4 +1,4 @@
-"""Messages that come in and go out by HTTP: processed once, in order, whatever dies; and a check that would tell."""
+"""Messages that come in and leave by HTTP: processed once, in order, whatever dies; and checks that would notice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("forked_programs")
 async def test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue(
     new_sqlite_url: Callable[[], str],
 ) -> None:
-    """`mqproto demo --edges`, short. What a killed process leaves in the history is tested on each database elsewhere.
+    """`mqproto demo --edges`, short. Other tests check, on each database, what a killed process leaves in the history.
 
     "OSB Rules": any recoverable error must not prevent the message from the delivery.
     """

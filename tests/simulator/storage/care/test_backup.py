@@ -1,4 +1,4 @@
-"""A backup is the store at one moment, opens as it is, and is there wholly or not at all."""
+"""A backup is the store at one moment, can be opened as it is, and is complete or absent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEED = 6
 BACKUPS = int(os.environ.get("MQPROTO_BACKUPS", "8"))
 BATCH = 20
 PATIENCE_S = 300.0
-"""A node that was killed takes its time to start where others use the machine."""
+"""A node that was killed takes its time to start on a busy machine."""
 
 
 @pytest.mark.long
@@ -73,9 +73,9 @@ def test_whoever_writes_stops_dies_and_starts_meanwhile_a_backup_is_what_was_com
 
 
 def bodies_in(store: Store, kind: QueueKind) -> list[int]:
-    """The numbers in the bodies of the messages that wait in queues of a kind, in the order in which they were sent.
+    """Return the numbers in the bodies of messages that wait in queues of a kind, in the order in which they were sent.
 
-    A node that was killed has two sequences to one queue for a while.
+    After a kill, a node has two sequences to one queue for a while.
     """
     queues = [queue.queue for queue in store.load().queues if queue.kind is kind]
     pages = [store.read(ReadPage(queue, 0, 100_000, 2**30, ReadBy.WINDOW)) for queue in queues]
@@ -239,7 +239,7 @@ def test_the_command_says_what_it_copied_and_of_which_moment(
 def test_the_journals_of_a_nodes_gateways_go_with_its_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And no others: a-b is a node as well. Where one cannot be put, nothing is."""
+    """No others are included: a-b is a node as well. If one cannot be copied, nothing is."""
     for name in ("a", "a-b"):
         with_messages(tmp_path / f"{name}.sqlite", 1)
     owners = {name: owner_in(tmp_path / name) for name in ("a-gateway.journal", "a-b-gateway.journal")}
@@ -258,7 +258,7 @@ def test_the_journals_of_a_nodes_gateways_go_with_its_store(
 async def test_the_histories_of_a_nodes_gateways_are_of_the_same_moment(
     tmp_path: Path, history_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And what is copied goes on together. Without a history that cannot be had there is a backup, and a word."""
+    """The copies continue together. Without a history that is not available there is a backup, and a remark."""
     is_held: list[bool] = []
 
     def looked_at(path: Path, target: Path) -> None:

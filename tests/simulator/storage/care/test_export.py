@@ -1,4 +1,4 @@
-"""Each message is one line of text, which says for people what its packet says, and comes back as it was."""
+"""Each message becomes one line of text that describes its packet for people, and comes back unchanged."""
 
 from __future__ import annotations
 

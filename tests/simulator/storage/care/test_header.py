@@ -1,4 +1,4 @@
-"""Of tables that SQLite does not open, all rows are read that are there."""
+"""If SQLite does not open the tables, all rows that exist are read nevertheless."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE_BYTES = 8_192
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store that has been stopped, whose tables have pages that are free."""
+    """The path of a stopped store whose tables have free pages."""
     path = tmp_path / "a.sqlite"
     with Store(path, NODE) as store:
         store.commit(Writes(queues=QUEUES, messages=[one(n, b"%d" % n * 300) for n in range(1, COUNT + 1)]))

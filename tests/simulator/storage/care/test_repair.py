@@ -1,4 +1,4 @@
-"""What is whole in a store that was hurt is kept, the rest is named, and the old files are set aside as they were."""
+"""A repair keeps the undamaged data of a store, names the rest, and sets the old files aside unchanged."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def damage_record(segment: Path, number: int) -> None:
 
 
 def killed_after(folder: Path, *transactions: Writes) -> Path:
-    """A store whose node was killed after these."""
+    """Return a store whose node was killed after these transactions."""
     with memory_folder() as first:
         path = Path(first, "a.sqlite")
         with Store(path, NODE) as store:
@@ -229,7 +229,7 @@ def test_sequences_whose_queues_are_lost_are_set_aside_with_them(
 def test_what_stays_of_strangers_sequences_that_gave_up_their_places_outlives_a_repair(
     tmp_path: Path,
 ) -> None:
-    """In the tables and in the log, though no queue has their numbers; what was forgotten stays so."""
+    """They stay in the tables and in the log, although no queue has their numbers; forgotten ones stay forgotten."""
     rows = [IncomingRow(NODE, -number, 1, 2, number, 0, 5, "10.0.0.9") for number in (1, 2, 3)]
     writes = [Writes(incoming={(NODE, row.queue): row}) for row in rows]
     path = killed_after(tmp_path, Writes(queues=QUEUES), *writes, Writes(incoming={(NODE, -2): None}))

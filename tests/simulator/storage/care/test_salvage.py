@@ -1,4 +1,4 @@
-"""A store is read as it was at one moment, whether its node runs, has been killed, or starts just now."""
+"""A store is read as it was at one moment, whether its node runs, was killed, or is just starting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEED = 5
 
 
 def content_after(seed: int, length: int) -> Iterator[Content]:
-    """What there is after no transaction of a series, after the first, and so on."""
+    """Return the content after no transaction of a series, after the first, and so on."""
     model = Disk()
     yield {}
     for writes in series(seed, length):
@@ -41,7 +41,7 @@ def content_after(seed: int, length: int) -> Iterator[Content]:
 
 
 def found_in(path: Path, files: Files = SYSTEM_FILES) -> tuple[int, Content, dict[int, int], list[str]]:
-    """The moment, what there is, how much of it was counted, and all that was said."""
+    """Return the moment, the content, how much of it was counted, and all messages printed."""
     with closing(salvaged(files, path)) as found:
         content: Content = {}
         for row in found.messages(found.findings):
@@ -111,7 +111,7 @@ def test_a_life_that_begins_and_ends_within_a_look_is_no_damage() -> None:
 def test_a_record_that_was_being_written_is_no_damage_and_is_said_if_the_node_is_dead(
     tmp_path: Path, kept_bytes: int
 ) -> None:
-    """As the power leaves it: what was not flushed is zero, in whole sectors, and the witness knows nothing of it."""
+    """A power loss leaves zeros, in whole sectors, for unflushed data, and the witness knows nothing about it."""
     path = tmp_path / "a.sqlite"
     [declared, *others] = series(SEED, 30)
     store = Store(path, NODE)
@@ -148,7 +148,7 @@ def test_a_record_that_was_being_written_is_no_damage_and_is_said_if_the_node_is
 
 
 def killed(folder: Path) -> Path:
-    """A store with nine messages, five of them in its log alone, as a kill leaves it."""
+    """Return a store with nine messages, five of them only in its log, as a kill leaves it."""
     path, aside = folder / "a.sqlite", folder / "aside"
     aside.mkdir()
     with Store(path, NODE) as store:
