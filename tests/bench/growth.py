@@ -27,7 +27,7 @@ BYTES_OF_ROUND: Final = 32 * 2**20
 LEAST_MESSAGES: Final = 8
 SMALL_BYTES: Final = 1_024
 LARGE_BYTES: Final = 64 * 1_024
-"""Up to the first size, a message should cost the same whatever its size; from the second on, each byte should."""
+"""Up to SMALL_BYTES, a message should cost the same whatever its size; from LARGE_BYTES on, each byte should."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Our reading and writing of bodies against those of Mono's System.Messaging: formatters.cs makes and reads objects.
+"""Our reading and writing of bodies against Mono's System.Messaging: formatters.cs makes and reads objects.
 
-MQPROTO_BODIES says how many messages; `make bodies` takes 10,000. What is compared is what was read and not the bytes:
-Mono's XML has LF and another order of attributes than .NET's.
+MQPROTO_BODIES is the number of messages; `make bodies` takes 10,000. The values that were read are compared, not the
+bytes: Mono's XML has LF and another order of attributes than .NET's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MESSAGES: Final = int(os.environ.get("MQPROTO_BODIES", "400"))
 NEEDED: Final = Path("/usr/lib/mono/gac/Mono.Messaging.RabbitMQ"), Path("/usr/lib/mono/gac/System.Messaging")
 PACKAGES: Final = "mono-runtime mono-mcs libmono-system-messaging4.0-cil libmono-messaging-rabbitmq4.0-cil"
 FORBIDDEN_IN_XML: Final = ("\x01", "\x19", "\ufffe")
-"""Mono writes them as references, as .NET does, and does not read them back."""
+"""Characters that Mono writes as references, like .NET, but does not read back."""
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("mono") and shutil.which("mcs") and all(path.exists() for path in NEEDED)),
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """formatters.cs, compiled."""
+    """The compiled formatters.cs."""
     compiled = tmp_path_factory.mktemp("mono") / "formatters.exe"
     command = [
         "mcs",
@@ -47,7 +47,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(program: Path) -> list[tuple[str, str, int, Any, bytes]]:
-    """What Mono has written: formatter, class, body type, what it says, body."""
+    """Mono's output: formatter, class, body type, value, body."""
     seed = random.randrange(2**31)
     print(f"seed {seed}: mono formatters.exe write {seed} {MESSAGES}")
     lines = run(program, "write", str(seed), str(MESSAGES)).splitlines()
@@ -60,9 +60,9 @@ def written(program: Path) -> list[tuple[str, str, int, Any, bytes]]:
 
 
 def without_last_bits(said: Any) -> Any:
-    """The same with 14 digits of each number with a point.
+    """Return the same with 14 digits for each number with a point.
 
-    Of one double in 100,000 Mono's "R" writes 15 digits where 17 tell it.
+    For one double in 100,000, Mono's "R" writes 15 digits where 17 are needed.
     """
     if isinstance(said, float):
         return float(f"{said:.14g}")
@@ -74,7 +74,7 @@ def without_last_bits(said: Any) -> Any:
 
 
 def with_copies(said: Any, root: Any) -> Any:
-    """The same with a copy where an object is referred to that stands elsewhere."""
+    """Return the same with a copy wherever there is a reference to an object elsewhere."""
     if isinstance(said, list):
         return [with_copies(each, root) for each in said]
     if not isinstance(said, dict):

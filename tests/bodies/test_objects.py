@@ -19,12 +19,12 @@ from tests.bodies.values import NULL, array, instance, reference, stream, string
 
 
 def number(code: int, data: bytes) -> bytes:
-    """A MemberPrimitiveTyped.  [MS-NRBF] 2.5.1"""
+    """Return a MemberPrimitiveTyped.  [MS-NRBF] 2.5.1"""
     return bytes([8, code]) + data
 
 
 def typed(identifier: int, name: str, members: dict[str, tuple[int, bytes]]) -> bytes:
-    """A SystemClassWithMembersAndTypes whose members are primitive.  [MS-NRBF] 2.3.2.3"""
+    """Return a SystemClassWithMembersAndTypes whose members are primitive.  [MS-NRBF] 2.3.2.3"""
     head = struct.pack("<bi", 4, identifier) + text(name) + struct.pack("<i", len(members))
     kinds = bytes(len(members)) + bytes(code for code, _ in members.values())
     return head + b"".join(map(text, members)) + kinds + b"".join(data for _, data in members.values())
@@ -90,7 +90,7 @@ def test_a_text_stands_there_again_as_long_as_all_that_do_are_no_longer_than_the
 
 @pytest.mark.parametrize("same", [10, 20])
 def test_json_grows_with_its_body_however_often_its_objects_refer_to_one_another(same: int) -> None:
-    """As a tree the first has 13 MB of JSON, from fewer than 900 bytes."""
+    """As a tree the first would have 13 MB of JSON, from fewer than 900 bytes."""
     laughs = [array(i, *([reference(i + 1)] * same)) for i in range(1, 7 if same == 10 else 30)]
     body = stream(*laughs, array(len(laughs) + 1, INT))
     said = json.dumps(to_json(read_objects(body)))

@@ -1,4 +1,4 @@
-"""Values by hypothesis, and streams of BinaryFormatter as [MS-NRBF] lays them out."""
+"""Values drawn by hypothesis, and streams of BinaryFormatter as in [MS-NRBF]."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAVES: dict[str, st.SearchStrategy[Value]] = {
     "guid": st.uuids(),
     "base64Binary": st.binary(max_size=40),
 }
-"""What each simple type of XML may have."""
+"""The values of each simple type of XML."""
 ANY_LEAF = st.one_of(
     *(LEAVES[name] for name in ("string", "boolean", "long", "double", "decimal", "dateTime", "guid"))
 )
@@ -43,12 +43,12 @@ NAMES = st.from_regex(r"[A-Za-z_äÖ][A-Za-z0-9_.ä-]{0,8}", fullmatch=True)
 
 
 def qualified(depth: int) -> st.SearchStrategy[str]:
-    """A name, in no namespace of its own or in one that nothing around it has."""
+    """Draw a name in no namespace, or in one that nothing around it has."""
     return st.one_of(NAMES, NAMES.map(lambda name: f"{{urn:{depth}}}{name}"))
 
 
 def _distinct(members: list[tuple[str, Value]]) -> tuple[tuple[str, Value], ...]:
-    """Without neighbours of one name, which XML reads as one list, and an attribute's name once."""
+    """Return the items without adjacent equal names, which XML reads as one list, with each attribute once."""
     found: list[tuple[str, Value]] = []
     for name, value in members:
         if not any(name == known for known, _ in found):
@@ -58,7 +58,7 @@ def _distinct(members: list[tuple[str, Value]]) -> tuple[tuple[str, Value], ...]
 
 @st.composite
 def xml_trees(draw: st.DrawFn, depth: int = 3) -> Tree:
-    """An object as XML has it: attributes first, then text alone, or elements and texts that are not empty."""
+    """Draw an object in the form of XML: attributes first, then only text, or elements and texts that are not empty."""
     attributes = draw(st.lists(st.tuples(qualified(9).map("@{}".format), TEXTS), max_size=2))
     if depth == 0 or draw(st.booleans()):
         text: Value = draw(st.one_of(TEXTS.filter(len), st.none()))
@@ -71,7 +71,7 @@ def xml_trees(draw: st.DrawFn, depth: int = 3) -> Tree:
 
 
 def _stays(tree: Tree) -> bool:
-    """Whether it is not the same as a text, or nothing."""
+    """Whether it differs from a text, and from nothing."""
     return bool(tree.members) and [name for name, _ in tree.members] != ["#text"]
 
 
@@ -79,7 +79,7 @@ def _stays(tree: Tree) -> bool:
 
 
 def text(value: str) -> bytes:
-    """A LengthPrefixedString.  [MS-NRBF] 2.1.1.6"""
+    """Return a LengthPrefixedString.  [MS-NRBF] 2.1.1.6"""
     data, length, prefix = value.encode("utf-8"), len(value.encode("utf-8")), b""
     while length >= 0x80:
         prefix += bytes([length & 0x7F | 0x80])
@@ -88,24 +88,24 @@ def text(value: str) -> bytes:
 
 
 def stream(*records: bytes, root: int = 1) -> bytes:
-    """A whole stream.  [MS-NRBF] 2.6.1, 2.6.3"""
+    """Return a whole stream.  [MS-NRBF] 2.6.1, 2.6.3"""
     return struct.pack("<b4i", 0, root, -1, 1, 0) + b"".join(records) + b"\x0b"
 
 
 def string(identifier: int, value: str) -> bytes:
-    """A BinaryObjectString.  [MS-NRBF] 2.5.7"""
+    """Return a BinaryObjectString.  [MS-NRBF] 2.5.7"""
     return b"\x06" + struct.pack("<i", identifier) + text(value)
 
 
 def reference(identifier: int) -> bytes:
-    """A MemberReference.  [MS-NRBF] 2.5.3"""
+    """Return a MemberReference.  [MS-NRBF] 2.5.3"""
     return b"\x09" + struct.pack("<i", identifier)
 
 
 def instance(
     identifier: int, name: str, members: list[str], *values: bytes, count: int | None = None
 ) -> bytes:
-    """A SystemClassWithMembersAndTypes whose members are objects.  [MS-NRBF] 2.3.2.3"""
+    """Return a SystemClassWithMembersAndTypes whose members are objects.  [MS-NRBF] 2.3.2.3"""
     names = b"".join(map(text, members))
     head = struct.pack("<bi", 4, identifier) + text(name)
     return (
@@ -114,7 +114,7 @@ def instance(
 
 
 def array(identifier: int, *values: bytes, length: int | None = None) -> bytes:
-    """An ArraySingleObject.  [MS-NRBF] 2.4.3.2"""
+    """Return an ArraySingleObject.  [MS-NRBF] 2.4.3.2"""
     return struct.pack("<b2i", 16, identifier, len(values) if length is None else length) + b"".join(values)
 
 

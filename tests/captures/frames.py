@@ -18,17 +18,17 @@ SIGNATURE = b"LIOR"
 
 
 def decode_frame(frame: bytes) -> Segment | None:
-    """The TCP segment in one Ethernet frame."""
+    """Return the TCP segment in one Ethernet frame."""
     return segment_in(Frame(0, frame), IpReader())
 
 
 def bare(frame: Frame) -> Frame:
-    """A frame without what only a file gives it: its number and its place."""
+    """Return a frame without the values that only a file gives it: its number and its place."""
     return frame._replace(number=0, offset=0, interface=Frame(0, b"").interface)
 
 
 def fragments_of(frame: bytes) -> list[bytes]:
-    """The IPv4 packet in an Ethernet frame as two; it has more than 24 bytes behind its header."""
+    """Return the IPv4 packet in an Ethernet frame as two; it has more than 24 bytes behind its header."""
     head, content = bytearray(frame[:34]), frame[34:]
     pieces = []
     for at, piece in ((0, content[:24]), (24, content[24:])):
@@ -39,7 +39,7 @@ def fragments_of(frame: bytes) -> list[bytes]:
 
 
 def moved(frames: Iterable[Frame], port: int) -> list[Frame]:
-    """The same where servers listen at another port than MSMQ's. TCP's checksum is made to fit."""
+    """Return the same frames with servers at another port than MSMQ's. TCP's checksum is adjusted."""
     return [_moved(frame, port) for frame in frames]
 
 
@@ -68,7 +68,7 @@ def shakes_hands(frame: Frame) -> bool:
 
 
 def read(data: bytes) -> tuple[list[Frame], CaptureError | None]:
-    """The frames before the damage, and the damage."""
+    """Return the frames before the damage, and the damage."""
     result = []
     try:
         for frame in read_frames(io.BytesIO(data)):

@@ -1,4 +1,4 @@
-"""The account of what a peer says of messages: OrderAcks, FinalAcks, administration, and session acknowledgments."""
+"""The account of a peer's answers to messages: OrderAcks, FinalAcks, administration, and session acknowledgments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.conversations import (
 
 
 def an_account(*numbers: int, sent: int | None = None) -> Answers:
-    """Messages with these numbers in one sequence, of which the first `sent` have been sent, or all."""
+    """Return messages with these numbers in one sequence, of which the first `sent` were sent, or all."""
     answers = Answers()
     for number in numbers:
         message = a_message(number)
@@ -229,7 +229,7 @@ def test_a_class_without_a_name_is_told_by_its_number() -> None:
 
 
 def follow(witness: Witness, talk: list[Said], us: Side = Side.CLIENT) -> list[int]:
-    """Tell a witness all that was said; our messages are numbered as they come."""
+    """Give a witness all packets; our messages are numbered as they come."""
     spoken_of, number = [], 0
     for said in talk:
         data = encode_packet(said.packet)

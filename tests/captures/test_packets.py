@@ -1,4 +1,4 @@
-"""Packets in a capture: each one that is whole is found where it stands, and nothing is passed over in silence."""
+"""Packets in a capture: each whole one is found in its place, and nothing is silently passed over."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ ELSEWHERE = Endpoint("127.0.0.2", 8080)
 
 
 def user_message(size_bytes: int) -> bytes:
-    """A head, and zeros: enough for framing, and malformed beyond it."""
+    """Return a head and zeros: enough for framing, and otherwise malformed."""
     head = bytes.fromhex("1000 0000 4c494f52") + size_bytes.to_bytes(4, "little") + bytes(4)
     return head + bytes(size_bytes - 16)
 
 
 def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
-    """A connection on which the client says these pieces, a segment each; frames are numbered from 1."""
+    """Return a connection on which the client sends these pieces, a segment each; frames are numbered from 1."""
     talk = TcpConversation(CLIENT, server)
     opening = talk.open()
     frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
@@ -53,7 +53,7 @@ def read(frames: Iterable[Frame]) -> tuple[list[SeenPacket], PacketReader]:
 
 
 def balanced(reader: PacketReader) -> None:
-    """Every frame and every byte is accounted for."""
+    """Check that every frame and every byte is accounted for."""
     totals = reader.totals
     assert totals.frames == totals.segment_frames + totals.ping_frames + sum(totals.other_frames.values())
     assert totals.unexplained_bytes == 0
@@ -139,7 +139,7 @@ def test_of_a_packet_of_which_the_head_is_not_whole_nothing_is_read() -> None:
 
 
 def test_a_frame_that_is_cut_says_at_once_that_its_packet_is() -> None:
-    """Nothing waits for bytes that are known not to come: what acknowledges them is in its place."""
+    """Nothing waits for bytes that are known not to come: their acknowledgment is in its place."""
     talk = TcpConversation(CLIENT, SERVER)
     told = [*talk.open(), *talk.send(Side.CLIENT, user_message(200) + user_message(300))[:1]]
     told += talk.send(Side.SERVER, user_message(150))[:1]
@@ -173,7 +173,7 @@ def test_what_a_cut_frame_hides_beyond_its_packet_is_missing_before_the_next() -
 
 
 def test_a_packet_is_ahead_until_one_of_the_other_side_has_told_of_the_hole() -> None:
-    """The bytes behind the hole have come, but they are those of the packet that has it."""
+    """The bytes behind the hole have come, but they belong to the packet that has it."""
     talk = TcpConversation(CLIENT, SERVER)
     whole = user_message(300)
     told = [*talk.open(), *(talk.send(Side.SERVER, whole[at : at + 100])[0] for at in (0, 100, 200))]
@@ -327,7 +327,7 @@ def test_any_frames_are_accounted_for(frames: list[bytes]) -> None:
 
 
 def udp(payload: bytes, source: Endpoint, destination: Endpoint) -> bytes:
-    """A datagram in an Ethernet frame, made from the frame of a segment."""
+    """Return a datagram in an Ethernet frame, made from the frame of a segment."""
     segment = Segment(source, destination, 0, 0, ACK, 0, b"", b"")
     frame = encode_frame(segment, 0)
     datagram = struct.pack("!HHHH", source.port, destination.port, 8 + len(payload), 0) + payload
@@ -403,7 +403,7 @@ def test_packets_are_read_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ahead", [0, 5])
 def test_who_waits_for_each_frame_is_shown_what_it_holds_before_more_come(ahead: int) -> None:
-    """A capture that is piped while it is made ends at no time."""
+    """A capture that is piped while it is made has no end."""
     come = 0
 
     def coming() -> Iterator[Frame]:
@@ -418,7 +418,7 @@ def test_who_waits_for_each_frame_is_shown_what_it_holds_before_more_come(ahead:
 
 @pytest.mark.parametrize("name", [*FRAMES, "many connections"])
 def test_frames_that_have_overtaken_others_cost_no_packet(name: str, tmp_path: Path) -> None:
-    """Also where they come before the SYN, or before what their side said first."""
+    """This includes frames that come before the SYN, or before the first ones of their side."""
     if name in FRAMES:
         frames = FRAMES[name]
     else:
@@ -431,7 +431,7 @@ def test_frames_that_have_overtaken_others_cost_no_packet(name: str, tmp_path: P
 
 
 def test_what_was_sent_before_a_capture_began_and_again_in_it_is_no_loss() -> None:
-    """Only bytes right before what is there are taken to have been overtaken."""
+    """Only bytes right before those in the capture are taken to have been overtaken."""
     first, _, third, fourth = said(*[user_message(200)] * 4, begun=False)
     reader = PacketReader([frame._replace(number=n) for n, frame in enumerate((third, first, fourth), 1)])
     assert (len(list(reader)), reader.totals.missing_bytes) == (2, 0)

@@ -1,4 +1,4 @@
-"""Capture points: what each of them has and lacks, counted as a capture is read."""
+"""Capture points: the content and the losses of each, counted as a capture is read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mqproto.captures.points import OTHERS, PointCounter, PointDirection, Points
 
 
 def side(point: str = "p", *, client: bool = True, **counts: int | bool) -> PointDirection:
-    """A direction of a connection that was seen whole."""
+    """Return a direction of a connection that was seen whole."""
     given = {"data_bytes": 100, "missing_bytes": 0, "gaps": 0, "unread_bytes": 0, "from_start": True}
     return PointDirection(point, client, **{**given, "is_open": False, **counts})  # type: ignore[arg-type]
 
 
 def nothing(point: str = "p", *, client: bool = False) -> PointDirection:
-    """A direction of which a point has nothing."""
+    """Return a direction that a point saw nothing of."""
     return side(point, client=client, data_bytes=0, from_start=False, is_open=True)
 
 

@@ -1,4 +1,4 @@
-"""The tables of captures as DataFrames, in whoever's session, wherever they lie."""
+"""The tables of captures as DataFrames, in any session, wherever they are."""
 
 from __future__ import annotations
 

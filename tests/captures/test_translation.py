@@ -1,4 +1,4 @@
-"""A connection seen on both sides of address translation is one, and no other two are."""
+"""A connection seen on both sides of address translation counts as one, and no other two do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def findings(packets: Iterable[SeenPacket]) -> list[Finding]:
 
 
 def others(frames: Sequence[Frame]) -> list[str]:
-    """What is said of connections that are others."""
+    """Return the texts about connections that count as others."""
     reader, _ = read(sorted(frames, key=lambda frame: frame.time_ns))
     return said_of(reader.translations.found)
 

@@ -20,7 +20,7 @@ Wrap = Callable[[bytes], bytes]
 
 
 def ip(protocol: int, *contents: bytes) -> bytes:
-    """Contents of IPv4, as an Ethernet frame."""
+    """Return contents of IPv4 as an Ethernet frame."""
     return ip_frame(HERE, THERE, protocol, 7, contents)
 
 
@@ -38,7 +38,7 @@ def ethernet(number: int, *contents: bytes) -> bytes:
 
 
 def gre(number: int, *contents: bytes, key: int | None = None, flags: int = 0) -> bytes:
-    """With those fields that the flags say, and a key."""
+    """Return GRE with the fields that the flags announce, and a key."""
     head = b"".join(
         (
             struct.pack("!HH", flags | (0x2000 if key is not None else 0), number),
@@ -95,7 +95,7 @@ ZONED: Final[dict[str, tuple[str, Wrap]]] = {
         lambda frame: gre(0x88BE, struct.pack("!HHI", 1 << 12, 5, 0), vxlan(frame), flags=0x1000),
     ),
 }
-"""Tunnels with a number, which the addresses inside are shown with."""
+"""Tunnels with a number, which is shown with the addresses inside."""
 
 PLAIN: Final[dict[str, Wrap]] = {
     "gre": lambda frame: gre(0x0800, frame[14:]),
@@ -141,13 +141,13 @@ TUNNELS: Final = {name: wrap for name, (_, wrap) in ZONED.items()} | PLAIN
 
 
 def by_direction(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Each direction of a connection in a tunnel of its own."""
+    """Put each direction of a connection into a separate tunnel."""
     for frame in frames:
         yield frame._replace(data=vxlan(frame.data, 10 if frame.data[26:30] < frame.data[30:34] else 20))
 
 
 def moved(frame: bytes, network: int) -> bytes:
-    """The same in another network, with numbers of its own; in those that are odd port 24001 stands for MSMQ's."""
+    """Return the same in another network, with other numbers; in odd networks, port 24001 stands for MSMQ's."""
     ports = frame[34:38].replace(b"\x07\x09", b"\x5d\xc1") if network % 2 else frame[34:38]
     numbers = [(each + network * 100_000) % 2**32 for each in struct.unpack("!II", frame[38:46])]
     second = bytes([network])
@@ -156,6 +156,6 @@ def moved(frame: bytes, network: int) -> bytes:
 
 
 def wrapped(wrap: Wrap, path: Path = SAMPLE) -> Iterator[Frame]:
-    """The frames of a capture, each in a tunnel."""
+    """Return the frames of a capture, each in a tunnel."""
     for frame in read_capture(path):
         yield frame._replace(data=wrap(frame.data))

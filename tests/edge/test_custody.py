@@ -1,4 +1,4 @@
-"""Who has a message: each end has one word for producers, and each life its own."""
+"""Where a message is: each end has one word for producers, and each life has its own end."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_message_goes_by_its_identifiers_and_by_its_producers_id_with_his_name
 
 
 def test_another_message_may_be_it_once_it_has_ended() -> None:
-    """Sent once more it has another identifier."""
+    """A message that is sent again has another identifier."""
     assert not known().has_ended
     assert not known(ends={NAME: "ACK_RECEIVE"}).has_ended
     assert all(known(**one).has_ended for one in ({"attempted": True}, {"removals": GONE}, {"ends": NACK}))

@@ -35,7 +35,7 @@ ASK_RESOLVER = None
 def test_step_1_check_delivery_count(
     delivery_count: int, has_resolver: bool, judgment: Verdict | None
 ) -> None:
-    """Step 1, where document history is not used."""
+    """Step 1, if document history is not used."""
     assert judge(delivery_count, None, has_resolver=has_resolver) == judgment
 
 

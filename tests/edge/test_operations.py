@@ -32,7 +32,7 @@ PERFORM, REPEAT, WAIT, REFUSE = Answer.PERFORM, Answer.REPEAT, Answer.WAIT, Answ
 
 
 def perform(performer: Performer, *identifiers: int) -> list[Kept]:
-    """Operations that come one after the other, and are performed."""
+    """Perform operations one after the other."""
     found = []
     for identifier in identifiers:
         assert performer.invoke(identifier % IDENTIFIERS) is PERFORM
@@ -168,7 +168,7 @@ def test_what_is_on_disk_in_any_order_is_what_was_remembered(
 
 
 def test_an_invoker_that_goes_on_far_ahead_finds_nothing_old_under_its_identifiers() -> None:
-    """4.1.2: the distance of 128 causes an old one to expire, also where nothing is left of those between."""
+    """4.1.2: the distance of 128 causes an old one to expire, even if nothing is left of those in between."""
     performer = Performer(4, [(each, b"old") for each in range(4)])
     assert performer.go_on(5) == (0,)
     assert [performer.invoke(each) for each in (1, 2, 3, 4)] == [REPEAT] * 3 + [PERFORM]
@@ -276,7 +276,7 @@ def test_what_a_performer_with_a_smaller_profile_may_have_forgotten_is_not_invok
 
 @dataclass
 class Disk:
-    """What survives a crash, of both ends."""
+    """The data of both ends that survives a crash."""
 
     kept: dict[int, bytes] = field(default_factory=dict)
     following: int = 0
@@ -286,9 +286,9 @@ class Disk:
 
 @dataclass
 class World:
-    """An invoker, a performer, and what is on its way between them: it is lost, doubled, late, and both of them crash.
+    """An invoker, a performer, and packets between them, which are lost, doubled or late; and both ends crash.
 
-    What is late comes while its identifier is new enough: a connection ends before that.
+    A late packet comes while its identifier is new enough: a connection ends before that.
     """
 
     profile: int
@@ -324,7 +324,7 @@ class World:
                 self.requests.append((self.begun, pending.argument))
 
     def hear(self) -> None:
-        """Some request comes, perhaps once more later."""
+        """Let some request come, perhaps once more later."""
         if self.requests:
             place = self.dice.randrange(len(self.requests))
             sent_at, argument = self.requests[place]
@@ -339,11 +339,11 @@ class World:
                     self.answers.append((self.begun, identifier, self.performer.outcome(identifier)))
 
     def is_over(self, sent_at: int) -> bool:
-        """Whether the connection has ended by which that was sent."""
+        """Whether the connection on which that was sent has ended."""
         return self.begun - sent_at > HALF - self.profile
 
     def finish(self) -> None:
-        """An operation is performed: what it did and what came of it are on disk, or neither."""
+        """Perform an operation: its effect and its outcome are both on disk, or neither is."""
         if self.running:
             identifier, parameter = self.running.pop(self.dice.randrange(len(self.running)))
             kept = self.performer.complete(identifier, b"did " + parameter)
@@ -354,7 +354,7 @@ class World:
             self.answers.append((self.begun, identifier, kept.outcome))
 
     def learn(self) -> None:
-        """Some answer comes."""
+        """Let some answer come."""
         if self.answers:
             sent_at, identifier, outcome = self.answers.pop(self.dice.randrange(len(self.answers)))
             if not self.is_over(sent_at) and (ended := self.invoker.end(identifier)) is not None:
@@ -373,7 +373,7 @@ class World:
 def test_whatever_is_lost_doubled_late_or_dies_each_operation_is_performed_once(
     profile: int, seed: int, following: int
 ) -> None:
-    """At most once; and exactly once if the invoker was told that it was."""
+    """It is performed at most once; and exactly once if the invoker was told that it was."""
     dice = random.Random(seed)
     world = World(profile, dice, Disk(following=following))
     steps = [world.begin] * 4 + [world.hear] * 6 + [world.finish] * 5 + [world.learn] * 5
@@ -422,7 +422,7 @@ def test_whatever_comes_only_what_is_within_the_profile_of_the_newest_is_remembe
 
 @given(first=st.integers(0, IDENTIFIERS - 1), count=st.integers(0, 300))
 def test_an_invoker_that_has_lost_count_goes_on_where_it_was(first: int, count: int) -> None:
-    """It hears what came of the last ones, and its next operation is new to the performer, also after a crash."""
+    """It hears the outcomes of the last operations, and its next one is new to the performer, even after a crash."""
     performer = Performer(4)
     disk: dict[int, bytes] = {}
     for number in range(first, first + count):

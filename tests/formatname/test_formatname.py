@@ -1,4 +1,4 @@
-r"""Every name that can be made is printed and read back; every other text is told what is wrong with it."""
+r"""Every possible name is printed and read back; for every other text the error says what is wrong."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KEYWORDS = {"private$", "system$", "journal$", "deadletter$", "xactdeadletter$"}
 
 
 def free(text: str) -> bool:
-    """Whether no keyword is meant."""
+    """Whether the text is not a keyword."""
     return text.lower() not in KEYWORDS
 
 
@@ -82,7 +82,7 @@ addresses = st.one_of(
 def single_names(
     locals_: st.SearchStrategy[LocalName], journal: st.SearchStrategy[bool]
 ) -> list[st.SearchStrategy[SingleName]]:
-    """Names of one element; to be sent to, if neither argument draws a journal or a system queue."""
+    """Draw names of one element; a message can be sent to them unless an argument draws journals or system queues."""
     return [
         st.builds(lambda address, local: DirectName(*address, *local), addresses, locals_),
         st.builds(PublicName, guids, journal),
@@ -128,7 +128,7 @@ def test_a_queue_name_is_told_apart_by_how_it_begins(name: FormatName | PathName
 
 
 def refusal(parse: Callable[[str], object], text: str) -> str:
-    """What the parser says of the text; empty if it reads it."""
+    """Return the parser's error for a text; empty if it can read it."""
     try:
         parse(text)
     except FormatNameError as error:

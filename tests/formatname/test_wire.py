@@ -1,4 +1,4 @@
-r"""Names go through a packet's three queue fields and its lists, and come out as they went in."""
+r"""Names go through a packet's three queue fields and its lists, and come out unchanged."""
 
 from __future__ import annotations
 

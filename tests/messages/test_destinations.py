@@ -1,4 +1,4 @@
-"""What a format name means to a queue manager."""
+"""The meaning of a format name for a queue manager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application hands in."""
+"""Messages that applications hand in."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def a_pair() -> Net:
 
 
 def the_message(net: Net, name: str) -> UserMessage:
-    """What a peek sees first in a queue of `c`."""
+    """Return what a peek sees first in a queue of `c`."""
     (received,) = net.nodes["c"].up.peek(name, 1)
     message = decode_packet(received.packet)
     assert isinstance(message, UserMessage)
@@ -219,7 +219,7 @@ def test_messages_that_are_alike_arrive_with_what_is_their_own() -> None:
 def test_the_time_of_a_message_counts_from_when_it_was_sent_whatever_was_sent_before(
     name: str, identifier: int, here: bool
 ) -> None:
-    """What one message is made of serves for those that are like it later."""
+    """Parts made for one message are used again for later ones like it."""
     net = a_pair()
     draft = Draft(body=b"x", time_to_be_received_s=10, transactional=name == "orders")
     sent_s = []

@@ -1,4 +1,4 @@
-"""Messages as they are kept: with the name of a dead-letter queue behind them, which no session carries."""
+"""Messages as they are kept: behind them is the name of a dead-letter queue, which no session carries."""
 
 from __future__ import annotations
 

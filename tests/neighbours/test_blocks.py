@@ -1,4 +1,4 @@
-"""Blocks: nobody from there gets an answer, over restarts as well."""
+"""Blocks: nobody from a blocked host gets an answer, even after restarts."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_block_outlasts_a_restart_and_so_does_its_end() -> None:
 
 
 def test_a_network_is_blocked_again_though_another_has_its_row() -> None:
-    """What the store compares rows with forgets the names that they had."""
+    """The store compares rows by names, and must forget the names that they had."""
     with memory_folder() as folder, Store(Path(folder, "a.sqlite"), guid_of("c")) as store:
         net = a_pair()
         core = net.nodes["c"].up

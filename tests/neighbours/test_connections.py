@@ -1,4 +1,4 @@
-"""A way to others: whose turn it is to send, and what is read for it."""
+"""A way to other nodes: whose turn it is to send, and what is read for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESIDENT: Final = 4
 
 
 class Way:
-    """A neighbour, and what there is to send to it; one message is sent at a time."""
+    """A neighbour, and the messages for it; one message is sent at a time."""
 
     def __init__(self) -> None:
         self.writes = PendingWrites(Timers())
@@ -34,7 +34,7 @@ class Way:
         self._bodies = count()
 
     def queue(self, name: str, priority: int = 3) -> OutgoingQueue:
-        """The queue to a destination; it is new at first."""
+        """Return the queue to a destination; it is new at first."""
         if (name, priority) not in self.queues:
             queue = OutgoingQueue(
                 len(self.queues), name, Settings(resident_messages=RESIDENT), priority=priority
@@ -45,7 +45,7 @@ class Way:
         return self.queues[name, priority]
 
     def put(self, name: str, priority: int = 3, messages: int = 1) -> None:
-        """Messages join a queue."""
+        """Let messages join a queue."""
         queue = self.queue(name, priority)
         for _ in range(messages):
             packet = a_packet(next(self._bodies))
@@ -54,7 +54,7 @@ class Way:
             self.neighbour.wake(queue)
 
     def send(self) -> str | None:
-        """The name of the queue that sends one message now, or None if none does."""
+        """Return the name of the queue that sends one message now, or None if none does."""
         queue = self.neighbour.next_queue()
         if queue is None:
             return None
@@ -63,11 +63,11 @@ class Way:
         return queue.name
 
     def send_all(self) -> list[str]:
-        """What can be sent without reading."""
+        """Return everything that can be sent without reading."""
         return list(iter(self.send, None))
 
     def read(self, pages: list[ReadPage]) -> None:
-        """The store answers."""
+        """Let the store answer."""
         for page in pages:
             queue = next(queue for queue in self.queues.values() if queue.queue == page.queue)
             found = islice(enumerate(self.disk[page.queue], 1), page.after, page.after + page.limit_messages)
@@ -85,7 +85,7 @@ def test_destinations_take_turns_one_that_was_idle_behind_the_others() -> None:
 
 
 def test_what_acknowledges_has_the_first_turn() -> None:
-    """A neighbour that is full takes acknowledgments alone, and they make room there."""
+    """A full neighbour accepts only acknowledgments, and they make room there."""
     way = Way()
     way.put("a", messages=3)
     way.put("b", messages=3)

@@ -1,4 +1,4 @@
-"""Hosts: who has connected, what each did, and for how long that is remembered."""
+"""Hosts: which have connected, what each did, and how long that is remembered."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ A, C, X = guid_of("a"), guid_of("c"), guid_text(guid_of("x"))
 
 
 def with_strangers(*names: str, claims: str = "") -> Net:
-    """`a`, its neighbour `c` with two queues, and strangers; the first presents the GUID of another node."""
+    """`a`, its neighbour `c` with two queues, and strangers, of which the first presents the GUID of another node."""
     net = chain("a", "c", queues=[OPEN, CLOSED])
     for name in "ac":
         node = net.nodes[name]
@@ -50,7 +50,7 @@ def with_strangers(*names: str, claims: str = "") -> Net:
 
 
 def connected(net: Net, manager: Guid, host: str, more: bytes = b"") -> int:
-    """A session of `c` that somebody has opened from a host, in this name, with more in the same breath."""
+    """Open a session with `c` from a host, in this name, with more packets in the same chunk."""
     core = net.nodes["c"].up
     key = core.accepted(host, net.now)
     parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)

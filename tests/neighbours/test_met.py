@@ -1,4 +1,4 @@
-"""Those who were met: which GUID is believed to be where, who is called, what is kept, and what is forgotten."""
+"""Nodes that were met: which GUID is believed to be where, who is called, what is stored, and what is forgotten."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.observing import kept
 from tests.pair import Net, Node, at, direct, guid_of, queue
 
 SHOP, OFFICE = "10.0.0.1", "10.0.0.2"
-"""The names of the nodes of a net are their addresses."""
+"""The names of a net's nodes are their addresses."""
 ORDERS = replace(queue("orders", 16), strangers=True)
 REPLIES = replace(queue("replies", 16), strangers=True)
 NOTICES = replace(queue("notices", 17, transactional=False), strangers=True)
@@ -37,14 +37,14 @@ PARAMETERS = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms
 
 
 class Alone(Net):
-    """Nodes that know nothing of each other, as they have no routes and no peers."""
+    """Nodes that know nothing about each other, because they have no routes and no peers."""
 
     def routes_of(self, node: Node) -> Routes:
         return node.routes
 
 
 def two_strangers(settings: Settings = QUICK) -> Alone:
-    """`SHOP` and `OFFICE`; whoever calls reaches the other."""
+    """Return `SHOP` and `OFFICE`; each can reach the other by calling."""
     net = Alone()
     net.add(SHOP, REPLIES, NOTICES, settings=settings)
     net.add(OFFICE, ORDERS, settings=settings)
@@ -53,7 +53,7 @@ def two_strangers(settings: Settings = QUICK) -> Alone:
 
 
 def hosts_called(net: Net, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """Whom each node calls from now on."""
+    """Record the hosts that each node calls from now on."""
     called: dict[str, list[str]] = {name: [] for name in net.nodes}
     connect = net.connect
 
@@ -66,14 +66,14 @@ def hosts_called(net: Net, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[st
 
 
 def met(net: Net, at_node: str, manager: Guid) -> Acquaintance:
-    """What a node knows of one that it has met."""
+    """Return a node's knowledge about one that it has met."""
     found = net.nodes[at_node].up.inspect().met.get(manager)
     assert found is not None
     return found
 
 
 def presents(net: Net, at_node: str, client: Guid, host: str) -> tuple[int, bool]:
-    """Somebody at a host presents a GUID to a node: the number of his session, and whether he gets one."""
+    """Let a host present a GUID to a node; return the number of its session, and whether it gets one."""
     node = net.nodes[at_node]
     key = node.up.accepted(host, net.now)
     request = establish_connection(client=client, server=node.guid, time_stamp_ms=0)
@@ -89,12 +89,12 @@ def presents(net: Net, at_node: str, client: Guid, host: str) -> tuple[int, bool
 
 
 def facts(net: Net, at_node: str, name: str) -> list[dict[str, str | int]]:
-    """The facts of a node's notes of one name."""
+    """Return the facts of a node's notes with one name."""
     return [note.facts for note in net.nodes[at_node].notes if note.name == name]
 
 
 def private(node: str, identifier: int) -> str:
-    """The private format name of a queue of a node."""
+    """Return the private format name of a queue of a node."""
     return at(node, identifier).name
 
 
@@ -219,7 +219,7 @@ def test_mail_for_a_guid_never_leaves_to_another_that_is_at_its_address_now() ->
 
 @pytest.mark.parametrize("named_before", [False, True])
 def test_what_is_asked_of_one_by_another_name_he_may_send(named_before: bool) -> None:
-    """An answer to a queue that is not open to strangers is welcome from whoever was asked for it."""
+    """An answer to a queue that is closed to strangers is welcome from the node that was asked for it."""
     net = two_strangers()
     closed = queue("closed", 18, transactional=False)
     net.add("10.0.0.3", closed, settings=QUICK)

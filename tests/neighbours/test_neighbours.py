@@ -78,7 +78,7 @@ def test_a_refused_connection_is_tried_again_after_each_interval() -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.6.1")
 @pytest.mark.spec("[MS-MQQB] 3.1.5.9")
 def test_a_lost_session_is_opened_again_while_anything_waits_for_its_order_ack() -> None:
-    """All has its session acknowledgment; the OrderAck is lost with the destination's memory."""
+    """All messages have session acknowledgments; the OrderAck is lost with the destination's memory."""
     net = a_pair()
     net.send("a", at("c"), "x", transactional=True)
     net.run()
@@ -274,7 +274,7 @@ def test_two_hops_to_one_manager_do_not_take_one_session_for_both() -> None:
 
 
 def two_ways(settings: Settings | None = None) -> Net:
-    """`a` reaches `c` over `b`, or over `d` if it must, and `c` reaches `a` likewise."""
+    """`a` reaches `c` through `b`, or through `d` if it must, and `c` reaches `a` likewise."""
     net = Net()
     for name in "abcd":
         net.add(name, *((ORDERS, NOTES) if name == "c" else ()), settings=settings)
@@ -288,7 +288,7 @@ def two_ways(settings: Settings | None = None) -> Net:
 
 
 def way_of(net: Net, name: str = "a") -> tuple[str, str]:
-    """Which next hop has its turn, and what of its session."""
+    """Return the next hop whose turn it is, and the state of its session."""
     (status,) = net.nodes[name].up.status().outgoing
     return status.next_hop, status.state
 
@@ -360,7 +360,7 @@ def test_what_was_in_flight_when_a_next_hop_died_goes_over_the_next_one_in_order
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 def test_what_a_dead_next_hop_took_with_it_comes_again_over_the_next_one() -> None:
-    """It had its session acknowledgments, so only the resend knows that it is missing."""
+    """The session acknowledged it, so only the resend shows that it is missing."""
     net = two_ways()
     net.blocked.add(frozenset("bc"))
     for number in range(3):
@@ -478,7 +478,7 @@ def test_a_next_hop_that_calls_us_while_none_can_be_had_serves() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.1")
 def test_nobody_calls_the_first_next_hop_because_a_later_one_calls_while_nothing_waits() -> None:
-    """That hop might call another for the same reason: in a ring such calls went round for ever."""
+    """That hop might call another for the same reason: in a ring such calls would continue for ever."""
     net = two_ways()
     net.send("a", at("c", 17), "x")
     net.run()
@@ -509,7 +509,7 @@ def test_a_session_that_was_left_for_a_better_one_serves_again_when_that_is_lost
 
 
 def three_ways() -> Net:
-    """`a` reaches `c` over `b`, `d` or `e`; the first two are down, so that the third serves."""
+    """`a` reaches `c` through `b`, `d` or `e`; the first two are down, so the third is used."""
     net = Net()
     for name in "abdec":
         net.add(name, *((ORDERS, NOTES) if name == "c" else ()))
@@ -731,7 +731,7 @@ def test_what_was_on_its_way_when_the_session_broke_goes_again_in_order() -> Non
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
 def test_an_acknowledgment_that_came_just_before_the_session_broke_still_counts() -> None:
-    """Both are fed in one turn: the message must neither be counted for ever nor sent again."""
+    """Both events come in one turn: the message must neither be counted for ever nor sent again."""
     net = a_pair()
     net.send("a", at("c", 17), "x")
     net.run()
@@ -775,7 +775,7 @@ def test_a_manager_that_stops_closes_every_session_and_writes_what_could_have_wa
 
 
 def acknowledgments(net: Net) -> int:
-    """How many session acknowledgments `c` has sent to `a`."""
+    """Return how many session acknowledgments `c` has sent to `a`."""
     packets = [
         decode_packet(chunk) for sender, receiver, chunk in net.traffic if (sender, receiver) == ("c", "a")
     ]
@@ -798,7 +798,7 @@ def test_an_acknowledgment_leaves_by_itself_when_nothing_else_happens() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.4.2")
 def test_a_manager_that_stops_acknowledges_what_it_has_received() -> None:
-    """Else its neighbours would send that again."""
+    """Otherwise its neighbours would send the messages again."""
     net = a_pair()
     net.send("a", at("c", 17), "x", recoverable=True)
     net.run()
@@ -916,7 +916,7 @@ def test_who_has_no_session_is_told_nothing_of_a_pause() -> None:
 
 
 def bodies_sent(net: Net, here: str, there: str) -> list[str]:
-    """The bodies of the messages that went from one node to another, in order."""
+    """Return the bodies of the messages that went from one node to another, in order."""
     buffer = PacketBuffer()
     chunks = [chunk for sender, receiver, chunk in net.traffic if (sender, receiver) == (here, there)]
     packets = [decode_packet(raw) for chunk in chunks for raw in buffer.feed(chunk)]
@@ -966,7 +966,7 @@ def test_a_destination_with_urgent_messages_does_not_hold_up_another() -> None:
 
 
 def test_a_paused_priority_does_not_hold_up_the_others() -> None:
-    """Only by name are they paused together."""
+    """Pausing a queue by name pauses all of its priorities."""
     net = a_pair()
     net.blocked.add(frozenset("ac"))
     for priority in (7, 3):

@@ -1,4 +1,4 @@
-"""Pings: asked before a transport is opened, and answered."""
+"""Pings: sent before a transport is opened, and answered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def a_pair(settings: Settings = PINGING) -> Net:
 
 
 def asking() -> tuple[Net, QueueManager, SendPing]:
-    """A node that has sent one Ping, and the Ping."""
+    """Return a node that has sent one Ping, and the Ping."""
     net = a_pair()
     net.send("a", at("c", 17), "x")
     core = net.nodes["a"].up
@@ -73,9 +73,9 @@ def test_whether_pings_are_answered_is_a_setting_of_its_own(answers: bool) -> No
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.2")
 def test_who_asks_first_and_who_does_not_work_in_one_network() -> None:
-    """`a` asks as Windows Server 2003 does; `b` neither asks nor answers, as Windows since Vista; `c` is as by default.
+    """`a` asks first, like Windows Server 2003; `b` neither asks nor answers, like newer Windows; `c` is as usual.
 
-    `a` stays away from `b`, whose messages it takes, and which takes those of `a` as soon as it has called.
+    `a` does not call `b`, but accepts its messages; and `b` accepts those of `a` once it has called.
     """
     net = Net()
     a = net.add("a", NOTES, settings=PINGING)

@@ -1,4 +1,4 @@
-"""A message that a neighbour refuses is found by trial, is set aside, and nothing else is kept back by it."""
+"""A message that a neighbour refuses is identified by trial and set aside, and it holds back nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_net(*names: str, settings: Settings = SETTINGS) -> Net:
 
 
 def two_ways() -> Net:
-    """From `a` to `c`: over `b`, and over `d` if that cannot be reached."""
+    """Return two ways from `a` to `c`: through `b`, and through `d` if that cannot be reached."""
     net = Net()
     for name in "abdc":
         net.add(name, ORDERS, NOTES, settings=replace(SETTINGS, window_size=8))
@@ -49,7 +49,7 @@ def two_ways() -> Net:
 
 
 def refuse(net: Net, name: str, bad: Callable[[bytes], bool]) -> list[int]:
-    """A node closes each session on which such a chunk comes; how often it did so is counted."""
+    """Let a node close each session on which such a chunk comes; count how often it did so."""
     closings: list[int] = []
 
     def watch(sender: str, receiver: str, chunk: bytes) -> None:
@@ -62,13 +62,13 @@ def refuse(net: Net, name: str, bad: Callable[[bytes], bool]) -> list[int]:
 
 
 def letters(net: Net, name: str, kept_in: str) -> list[tuple[bytes, int]]:
-    """Body and class of each message in a dead-letter queue."""
+    """Return the body and class of each message in a dead-letter queue."""
     packets = [decode_message(kept.packet) for kept in net.nodes[name].up.peek(kept_in, 100)]
     return [(message.properties.message_body, message.properties.message_class) for message in packets]
 
 
 def noted(net: Net, name: str, what: str) -> list[int]:
-    """The MessageIDs in a node's notes of one name."""
+    """Return the MessageIDs in a node's notes with one name."""
     return [int(note.facts["message_id"]) for note in net.nodes[name].notes if note.name == what]
 
 
@@ -168,14 +168,14 @@ def test_once_a_neighbour_that_was_full_for_long_takes_others_the_next_bad_one_i
 
 
 def entries(*message_ids: int) -> list[InFlight]:
-    """Messages in one queue."""
+    """Return messages in one queue."""
     queue = OutgoingQueue(1, "queue", SETTINGS)
     packets = [encode_packet(a_user_message(message_id=number)) for number in message_ids]
     return [InFlight(queue, queue.stored_row(place, packet), True) for place, packet in enumerate(packets)]
 
 
 def is_found(trial: Trial, bad: InFlight, *, behind: InFlight, by_us: bool = False) -> bool:
-    """The neighbour takes another, and the session ends with the bad one; whether that one is set aside."""
+    """Let the neighbour accept another message and refuse the bad one; return whether that is set aside."""
     trial.answered(0, [behind])
     _, [suspect] = trial.ended(0, [bad], by_us=by_us)
     return suspect.is_found
@@ -189,7 +189,7 @@ def test_a_copy_of_what_a_neighbour_has_taken_before_proves_nothing_as_it_needs_
 
 
 def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_twice_as_many() -> None:
-    """As a message in no sequence, where all else is of one."""
+    """The message is in no sequence, while all others are in one."""
     trial, [bad, other] = Trial(), entries(1, 2)
     other.message = other.message._replace(packet=encode_packet(a_transactional_message()))
     for _ in range(CLOSINGS + REFUSALS):
@@ -203,7 +203,7 @@ def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_
 
 
 def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_once_more() -> None:
-    """It has room for all by the time at which it has taken the second that proves something."""
+    """When it has accepted the second message that proves something, it has room for all."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"one" in chunk and len(closings) < 7)
     for body in ("one", "two", "six", "ten"):
@@ -216,7 +216,10 @@ def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_o
 def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour_refuses_what_was_out_on_it() -> (
     None
 ):
-    """Both may have refused something. It lets others pass, or the two would wait for each other for ever."""
+    """Both sides may have refused something.
+
+    It lets others pass; otherwise the two would wait for each other for ever.
+    """
     trial, [bad, *others] = Trial(), entries(*range(1, 20))
     for _ in range(CLOSINGS + REFUSALS):
         trial.ended(0, [bad], by_us=True)
@@ -236,7 +239,7 @@ def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour
 def test_what_a_neighbour_had_acknowledged_and_not_saved_when_it_died_it_did_not_refuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was full until the message had gone alone three times, and has room for all others from then on."""
+    """It was full until the message had been sent alone three times, and then has room for all others."""
     take_saved, net = acknowledgment.take_saved, a_net("a", "c")
 
     def but_for_one(data: SessionData, header: SessionHeader) -> bool:
@@ -273,7 +276,7 @@ def test_one_that_is_larger_than_all_that_pass_is_not_set_aside_as_a_neighbour_m
 
 
 def test_at_each_moment_the_node_knows_where_each_message_is() -> None:
-    """Those too that were out when the trial began, and wait to go alone."""
+    """This includes messages that were under way when the trial began, and wait to be sent alone."""
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     left = {
@@ -309,7 +312,7 @@ def test_only_what_a_session_has_out_is_in_flight_and_what_waits_to_go_alone_is_
 
 
 def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_again() -> None:
-    """What was sent before the trial comes with the resend, and would prove nothing of a session that ends at once."""
+    """Messages sent before the trial come with the resend, and would prove nothing if the session ends at once."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
     for body in ("bad", "one"):
@@ -373,7 +376,7 @@ def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_bei
 
 
 def test_one_that_nobody_can_read_is_named_and_stays_on_disk_out_of_the_way() -> None:
-    """It was spoilt while it waited."""
+    """It was damaged while it waited."""
     net = a_net("a", "c")
     net.kill("c")
     ids = [net.send("a", at("c", 17), body, recoverable=True) for body in ("one", "bad", "two", "six")]
@@ -414,7 +417,7 @@ def test_a_suspect_can_be_purged(transactional: bool) -> None:
 
 @pytest.mark.parametrize("refuses_all", [False, True])
 def test_a_suspect_that_was_purged_is_not_set_aside_and_does_not_come_back(refuses_all: bool) -> None:
-    """Another passes then, which would prove that it is the one; or another is refused as well, and all begins anew."""
+    """Another one passes then, which would prove the suspicion; or another is also refused, and all begins again."""
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     net.send("a", at("c", 17), "bad", recoverable=True)
@@ -449,7 +452,7 @@ def test_a_trial_begins_anew_after_a_restart() -> None:
 
 
 def test_one_that_the_next_sequence_waits_for_is_tried_until_the_neighbour_takes_it() -> None:
-    """What is sent after a restart cannot pass it, so it does not wait for that."""
+    """Messages sent after a restart cannot pass it, so it does not wait for them."""
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     net.send("a", at("c"), "bad", transactional=True)
@@ -484,7 +487,7 @@ def test_what_one_next_hop_refuses_goes_over_another() -> None:
 def test_exactly_those_that_are_refused_are_set_aside_and_all_others_arrive(
     bad: set[int], transactional: bool, names: str
 ) -> None:
-    """Good ones follow now and then, as only another that passes tells a bad message from a bad neighbour."""
+    """Good messages follow sometimes: only another one that passes distinguishes a bad message from a bad neighbour."""
     net = a_net(*names)
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     place = at("c") if transactional else at("c", 17)

@@ -1,4 +1,4 @@
-"""Queues that operators make, change and delete: it lasts, unless what is declared has changed since."""
+"""Operators make, change and delete queues: that lasts, unless the declaration has changed since."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTES = QueueDeclaration("notes", 17, quota_bytes=10_000)
 
 
 class Node:
-    """A queue manager with its disk, which is killed between two commits as often as one likes."""
+    """A queue manager with its disk, which may be killed between any two commits."""
 
     def __init__(self, *declared: QueueDeclaration) -> None:
         self.disk = Disk()
@@ -38,12 +38,12 @@ class Node:
         self.start(*declared)
 
     def start(self, *declared: QueueDeclaration) -> None:
-        """What was not committed is gone."""
+        """Start the node: uncommitted data is gone."""
         self.core = QueueManager(IDENTITY, declared, Routes(), Settings(), self.disk.load(), NOW)
         self.notes = []
 
     def commit(self) -> None:
-        """Carry out batches until nothing is left to do. All in them goes to the disk."""
+        """Carry out batches until nothing is left to do, and write everything to the disk."""
         while True:
             batch = self.core.take(NOW)
             if batch.writes is not None:
@@ -56,13 +56,13 @@ class Node:
                 return
 
     def send(self, queue: QueueDeclaration, body: bytes) -> None:
-        """An application sends a message that is kept."""
+        """Let an application send a message that is kept."""
         destination = Destination(f"DIRECT=OS:a\\{queue.name}", IDENTITY, queue.identifier)
         draft = Draft(body=body, transactional=queue.transactional, recoverable=not queue.transactional)
         self.core.enqueue([(destination, draft)], NOW)
 
     def waiting(self) -> dict[str, int]:
-        """How many messages are in each queue of applications."""
+        """Return how many messages are in each queue of applications."""
         return {one.name: one.waiting for one in self.core.status().local if "$" not in one.name}
 
 
@@ -274,13 +274,15 @@ PROPERTIES = st.fixed_dictionaries(
 
 
 class Operated(RuleBasedStateMachine):
-    """Whatever operators do, with kills between, there is what a model says: what they did, unless the file changed."""
+    """Whatever operators do, with kills in between, the queues agree with a model: the operators' queues, unless the
+    file changed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.file: dict[str, QueueDeclaration] = {}
         self.model: dict[str, tuple[bool, dict[str, Any]]] = {}
-        """What there is: whether it is transactional, and its other properties."""
+        """The queues: whether each is transactional, and its other properties."""
         self.sent: dict[str, int] = {}
         self.node = Node()
         self.numbers: dict[int, str] = {}
@@ -344,7 +346,7 @@ class Operated(RuleBasedStateMachine):
 
     @rule(quota_bytes=st.sampled_from([6_000, 7_000]))
     def another_file(self, quota_bytes: int) -> None:
-        """All that it declares is otherwise than before; what it does not declare stays as it was made."""
+        """Change everything that the file declares; undeclared queues stay as they were made."""
         for key, queue in self.file.items():
             if queue.quota_bytes != quota_bytes:
                 self.file[key] = replace(queue, quota_bytes=quota_bytes)

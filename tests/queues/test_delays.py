@@ -1,4 +1,4 @@
-"""How long messages wait in a queue, against a list that knows of each when it came."""
+"""How long messages wait in a queue, against a list that knows when each came."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def waited(hosted: Hosted) -> tuple[int, float]:
 
 
 def insert(hosted: Hosted, count: int = 1, *, priority: int = 3) -> None:
-    """Messages come in one turn."""
+    """Let messages come in one turn."""
     for number in range(count):
         hosted.insert(number, priority=priority)
     hosted.queue.take_fresh(hosted.now)

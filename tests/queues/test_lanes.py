@@ -138,7 +138,7 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         assert self.window._bytes == sum(len(message.packet) for message in self.window)
 
     def teardown(self) -> None:
-        """All that waits can be read in the end."""
+        """At the end, everything that waits can be read."""
         seen = []
         for _ in range(2 * self.last + 4):
             if self.page is not None:
@@ -247,7 +247,7 @@ def test_a_window_that_seems_to_be_read_to_its_end_though_the_store_has_more_say
 
 
 def a_lane() -> Filed:
-    """A lane, and a queue of another kind in the same store."""
+    """Return a lane, and a queue of another kind in the same store."""
     filed = Filed(SETTINGS)
     filed.store.commit(Writes(queues=[QueueRow(OTHER, QueueKind.HELD, "early")]))
     return filed

@@ -32,7 +32,7 @@ from tests.windows import NOW, SMALL, Hosted, Pages, a_packet, body_of
 
 
 def a_queue(messages: int = 0, settings: Settings | None = None) -> Hosted:
-    """A queue with messages 1 to `messages`."""
+    """Return a queue with messages 1 to `messages`."""
     hosted = Hosted(settings=settings or Settings())
     for number in range(1, messages + 1):
         hosted.insert(number)
@@ -473,7 +473,7 @@ def test_of_what_memory_alone_has_nothing_is_told_when_it_leaves() -> None:
 
 
 def test_a_message_is_recalled_wherever_it_is_and_only_once() -> None:
-    """The first consumer has the first two, memory the next, and the disk the rest."""
+    """The first consumer has the first two messages, memory the next, and the disk the rest."""
     hosted = a_queue(9, SMALL)
     hosted.ask(1, 2, transactional=True)
     assert hosted.hand_out() == {1: ["1", "2"]}
@@ -557,13 +557,13 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         self.messages: dict[str, tuple[int, bytes, bool]] = {}
         """By body: priority, packet, and whether it is on disk."""
         self.waiting: list[str] = []
-        """Bodies in the order in which they are to be handed out: the model."""
+        """The model: bodies in the order in which they are to be handed out."""
         self.unsettled: dict[int, list[str]] = {}
         self.asking: list[int] = []
         self.purged: set[str] = set()
         self.pages: Pages = []
         self.given_back = Counter[str]()
-        """How often a body was handed out and came back."""
+        """How many times a body was handed out and came back."""
         self.there_at_start: set[str] = set()
 
     def in_order(self, bodies: Iterable[str]) -> list[str]:
@@ -574,7 +574,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         return deadline_s is not None and self.hosted.now.utc_s > deadline_s
 
     def follow_endings(self) -> None:
-        """Whatever has ended was purged, or its time was over, and it was waiting."""
+        """Check that every ended message was purged, or its time was over, and that it was waiting."""
         for body, message_class in self.hosted.ended():
             self.waiting.remove(body)
             if message_class == MessageClass.NACK_Q_PURGED:
@@ -610,7 +610,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
 
     @rule()
     def turn(self) -> None:
-        """What a queue manager does when something happened to a queue."""
+        """Do what a queue manager does after an event in a queue."""
         if self.hosted.queue.purging:
             self.hosted.let_go()
         given_out = self.hosted.hand_out()
@@ -632,7 +632,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting and not self.hosted.queue.purging)
     @rule(data=st.data())
     def ask_for_these(self, data: st.DataObject) -> None:
-        """Any that are in memory; where one is not, or its time is over, there are none."""
+        """Ask for some messages that are in memory; if one is not, or its time is over, none are returned."""
         there = {one.key: body_of(one.packet) for one in self.hosted.queue.peek(99)}
         live = [key for key, body in there.items() if not self.is_over(body)]
         if not live:
@@ -746,7 +746,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         assert stored == {body for body in there if self.messages[body][2]}
 
     def teardown(self) -> None:
-        """All that is not over and was not purged can be received in the end, in order."""
+        """At the end, all messages that are not over and not purged can be received, in order."""
         self.the_pages_arrive()
         for consumer in [*self.asking, *self.unsettled]:
             self.hosted.queue.consumers.abandon(consumer)

@@ -1,4 +1,4 @@
-"""Enterprises to route in: sites and links drawn as words, and strategies for any that there may be."""
+"""Enterprises for routing: sites and links drawn as words, and strategies that draw any enterprise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mqproto.routing import Enterprise, Member, Router, RoutingLink, Site
 
 
 def routing_links(text: str) -> list[RoutingLink]:
-    """Routing links from words such as `a-b:3`."""
+    """Return routing links from words such as `a-b:3`."""
     found = []
     for word in text.split():
         pair, _, cost = word.partition(":")
@@ -21,7 +21,7 @@ def routing_links(text: str) -> list[RoutingLink]:
 
 
 def gated(text: str, *machines: Member) -> Enterprise:
-    """Sites with links like `a-b:3`, in site `a` one gate `A` and one client `a1`, and further machines."""
+    """Return sites with links like `a-b:3`; site `a` has one gate `A`, one client `a1`, and further machines."""
     found = routing_links(text)
     names = sorted({site for link in found for site in (link.site1, link.site2)})
     gates = [Member(identifier=name.upper(), sites=(name,), routing_server=True) for name in names]
@@ -31,7 +31,7 @@ def gated(text: str, *machines: Member) -> Enterprise:
 
 
 def way(enterprise: Enterprise, source: str, destination: str) -> str:
-    """Whom a message meets if each next hop that is preferred can be reached: `a1 A B b1`."""
+    """Return the nodes that a message meets if each preferred next hop can be reached: `a1 A B b1`."""
     met = [source]
     while met[-1] != destination:
         met.append(Router(enterprise, met[-1]).next_hops(destination)[0])
@@ -40,7 +40,7 @@ def way(enterprise: Enterprise, source: str, destination: str) -> str:
 
 
 def all_ways(enterprise: Enterprise, source: str, destination: str) -> Iterator[list[str]]:
-    """Every way that next hops lead, each of them taken once, to where there is none or one comes round."""
+    """Return every way that next hops lead, each taken once, to where there is none or one is met again."""
     met = [source]
 
     def follow() -> Iterator[list[str]]:
@@ -61,7 +61,7 @@ def all_ways(enterprise: Enterprise, source: str, destination: str) -> Iterator[
 def simple_ways(
     site: str, links: Iterable[RoutingLink], met: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, list[str]]]:
-    """Every way from a site that meets none twice, with its cost, by trying all."""
+    """Return every way from a site that meets no site twice, with its cost, by trying all."""
     met = (*met, site)
     yield 0, [site]
     for link in links:
@@ -73,7 +73,7 @@ def simple_ways(
 
 @st.composite
 def site_links(draw: st.DrawFn, names: str) -> list[RoutingLink]:
-    """Any links between sites, in any order, dear and cheap, with many ties."""
+    """Draw links between sites, in any order, expensive and cheap, with many ties."""
     pairs = list(combinations(names, 2))
     chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
     costs = st.sampled_from([1, 1, 2, 3, 999_999])
@@ -85,7 +85,7 @@ def site_links(draw: st.DrawFn, names: str) -> list[RoutingLink]:
 
 @st.composite
 def enterprises(draw: st.DrawFn, *, plain: bool = False) -> Enterprise:
-    """Up to five sites, each with one or two gates and some more machines.
+    """Draw up to five sites, each with one or two gates and some more machines.
 
     plain: each machine is in one site, and none has in-routing or out-routing servers.
     """

@@ -31,7 +31,7 @@ def test_the_table_is_what_trying_all_ways_finds(links: list[RoutingLink], roots
 
 @given(links=site_links(SITES[:5]))
 def test_no_way_leads_where_no_link_does(links: list[RoutingLink]) -> None:
-    """A link that is closed is not in the list: whatever is behind it alone has no row."""
+    """A closed link is not in the list: sites that are only behind it have no row."""
     linked = {site for link in links for site in (link.site1, link.site2)}
     table = routing_table(["a"], links)
     assert "a" not in table

@@ -1,4 +1,4 @@
-"""What a directory knows of an enterprise, and what does not fit together."""
+"""A directory's knowledge about an enterprise, and contradictions in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes next."""
+"""The next hops."""
 
 from __future__ import annotations
 

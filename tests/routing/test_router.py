@@ -1,4 +1,4 @@
-"""Next hops by sites, routing servers and link costs: small enterprises on paper, and what holds in any.
+"""Next hops by sites, routing servers and link costs: small enterprises on paper, and properties of any enterprise.
 
 In the drawings a capital letter is the site gate of the site of that letter, a1 a client in site a.
 """

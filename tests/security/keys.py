@@ -1,4 +1,4 @@
-"""Key pairs for tests, each made once, as one of 2,048 bits takes a second on a busy machine; ciphers; secrets."""
+"""Key pairs for tests, each made once, because one of 2,048 bits takes a second on a busy machine; ciphers; secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def own_key(bits: int = 1_024) -> KeyPair:
 
 
 def secret_forms(pair: KeyPair) -> set[bytes]:
-    """The private numbers of a key as they may leak: raw, hex, decimal, base64 at any offset, and its PEM."""
+    """Return a key's private numbers in all forms that may leak: raw, hex, decimal, base64 at any offset, PEM."""
     numbers = pair.rsa.private_numbers()
     forms = {line for line in pair.pem().splitlines()[1:-1] if len(line) == 64}
     for number in (numbers.d, numbers.p, numbers.q, numbers.dmp1, numbers.dmq1, numbers.iqmp):

@@ -1,4 +1,4 @@
-"""Providers and what they may use, as the specification's tables have it."""
+"""Providers and their permitted algorithms, as in the specification's tables."""
 
 from __future__ import annotations
 

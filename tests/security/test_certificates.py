@@ -1,4 +1,4 @@
-"""Certificates: what a self-signed one says, and what is none."""
+"""Certificates: the contents of a self-signed one, and bytes that are not one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies, encrypted and decrypted: vectors of those who made the ciphers, what Wine says, and what is refused."""
+"""Bodies, encrypted and decrypted: vectors by the ciphers' authors, Wine's results, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Session keys, sealed and opened; and that a stranger learns nothing from what is wrong."""
+"""Session keys, encrypted and decrypted; and that errors tell a stranger nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_encrypted_key_stands_with_its_least_significant_byte_first() -> Non
 
 @given(st.integers(0, 511))
 def test_a_blob_of_which_any_bit_is_wrong_gives_a_key_of_the_right_length_and_no_answer(bit: int) -> None:
-    """The same key each time, or a stranger would see that it is none."""
+    """The key is the same each time; otherwise a stranger would notice that it is wrong."""
     own = own_key(512)
     key = SessionKey(RC4, b"sixteen bytes ..")
     number = int.from_bytes(seal_session_key(key, own.public).encrypted_key, "little") ^ 1 << bit

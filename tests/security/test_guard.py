@@ -1,4 +1,4 @@
-"""Three queue managers with keys: what is encrypted and signed at one end is read and believed at the other alone."""
+"""Three queue managers with keys: protected messages from one end are read and believed only at the other."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ OTHERS: Final = {provider.word: own_key(512).public for provider in PROVIDERS}
 
 @cache
 def signer(name: str) -> tuple[KeyPair, Certificate]:
-    """Somebody who signs, with a key of his own."""
+    """A signer with a separate key."""
     key = own_key(1_024 if name == "alice" else 1_032)
     return key, self_signed(key, name, START.utc_s - 60, 30)
 
 
 def keys_of(name: str, *, reader: dict[str, Any] | None = None) -> Keys:
-    """`a` can encrypt for `c`, and signs as Alice; `c` can decrypt, and knows her."""
+    """Return keys: `a` can encrypt for `c`, and signs as Alice; `c` can decrypt, and knows her."""
     if name == "c":
         return Keys(own=OWN, users={sid_from_text(ALICE): [signer("alice")[1].der]})
     known = {guid_of("c"): OTHERS if reader is None else reader}
@@ -87,29 +87,29 @@ def guarded(
 
 
 def asking(**protection: Any) -> Net:
-    """`c` has queues that ask something of messages."""
+    """A net in which `c` has queues that require protection."""
     asked = Protection(**protection)
     return guarded(replace(ORDERS, protection=asked), replace(NOTES, protection=asked))
 
 
 def private(cipher: str = "AES-256") -> dict[str, int]:
-    """What a draft says that is to be encrypted so."""
+    """Return the properties of a draft that is to be encrypted in this way."""
     level, algorithm = CIPHERS[cipher]
     return {"privacy_level": level, "encryption_algorithm": algorithm}
 
 
 def by(name: str) -> dict[str, str]:
-    """What a draft says that this one signs."""
+    """Return the properties of a draft that this signer signs."""
     return {"signer": name}
 
 
 def crossed(net: Net) -> bytes:
-    """Every byte that was on a wire."""
+    """Return every byte that was on a wire."""
     return b"".join(chunk for _, _, chunk in net.traffic)
 
 
 def refusal(net: Net, at: str = "c") -> tuple[object, object]:
-    """The class of the one refusal, and what is said of it."""
+    """Return the class of the only refusal, and the text about it."""
     [note] = [note for note in net.nodes[at].notes if note.name == "message-refused"]
     return note.facts["reason"], note.facts.get("why")
 
@@ -368,7 +368,7 @@ def test_a_signed_message_is_verified_and_its_queue_says_so(
 
 
 def sent_by_a(**wish: Any) -> UserMessage:
-    """What `a` would send to the queue notes of `c`."""
+    """Return the message that `a` would send to the queue notes of `c`."""
     net = guarded()
     net.send("a", at("c", 17), SECRET, **wish)
     net.run()
@@ -416,7 +416,7 @@ def test_a_message_that_is_not_as_it_was_signed_is_refused(change: Callable[[Use
 
 @pytest.mark.long
 def test_a_message_that_is_refused_is_not_kept_by_its_refusal() -> None:
-    """A stranger's may be large, and many come before the garbage is looked for."""
+    """A stranger's message may be large, and many may come before garbage is collected."""
     message = sent_by_a(**by("alice"))
     assert message.security is not None
     message.security.signature = bytes(128)
@@ -506,7 +506,7 @@ def test_whose_key_is_replaced_signs_with_the_new_one_at_once() -> None:
 def test_of_keys_that_all_fit_a_body_the_one_counts_with_which_the_signature_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A key pair that came after the message has a session key for it now and then, and that a body."""
+    """A key pair from after the message sometimes gives a session key for it, and that key gives a body."""
     message = sent_by_a(**private(), **by("alice"))
     body = message.properties.message_body
     wrong = next(filter(partial(fits, body), (number.to_bytes(32) for number in range(2**16))))
@@ -541,7 +541,7 @@ def test_who_has_no_key_cannot_sign() -> None:
 
 
 def outcome(net: Net, **wish: Any) -> str:
-    """Send one message of each kind; "taken", or the class with which both are refused."""
+    """Send one message of each kind; return "taken", or the class with which both are refused."""
     net.send("a", at("c", 17), SECRET, **wish)
     net.send("a", at("c"), SECRET, transactional=True, **wish)
     net.pass_ms(2_000)
@@ -634,7 +634,7 @@ def test_the_quota_of_a_queue_of_the_same_node_counts_signatures(targets: str) -
 
 
 def flipped(packet: bytes, field: bytes) -> Iterable[bytes]:
-    """The packet with one bit of a field changed, for each eighth bit; all are too many to wait for."""
+    """Yield the packet with one bit of a field changed, for every eighth bit; trying all bits would take too long."""
     start = packet.index(field)
     for number in range(0, len(field) * 8, 7):
         changed = bytearray(packet)

@@ -1,4 +1,4 @@
-"""Key pairs: as PEM, as the CryptoAPI's blobs, in certificates; what is no key; and that none shows its secret."""
+"""Key pairs: as PEM, as the CryptoAPI's blobs, in certificates; other bytes; and that no pair shows its secret."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_private_blob_that_is_hurt_is_refused_and_its_secrets_are_not_quoted()
 
 
 def test_no_damaged_file_of_a_key_that_was_good_once_gives_another_key() -> None:
-    """Nobody looks whether its numbers are prime, and one that is wrong makes signatures that tell the others."""
+    """Nobody checks whether its numbers are prime, and a wrong one makes signatures that reveal the others."""
     own = own_key(512)
     body = base64.b64decode(b"".join(own.pem().splitlines()[1:-1]))
     for at in range(len(body)):
@@ -140,7 +140,7 @@ def secrets_of(own: KeyPair) -> set[str]:
 
 
 def forms_of(secret: int) -> set[str]:
-    """A secret number as it might leak."""
+    """Return the forms in which a secret number might leak."""
     octets = secret.to_bytes((secret.bit_length() + 7) // 8, "big")
     inner = base64.b64encode(octets[8:])[12:40].decode()
     return {str(secret), f"{secret:x}", octets.hex(), octets[::-1].hex(), repr(octets)[2:-1], inner}

@@ -1,4 +1,4 @@
-"""Whole messages, sealed at their source and opened at their destination; and each way in which that fails."""
+"""Whole messages, encrypted at their source and decrypted at their destination; and each way in which that fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def no_cache() -> AgeingCache[ReceiveName, CachedSymmetricKey]:
 
 
 def on_the_wire(message: UserMessage, provider: Provider = AES, algorithm: int = AES_256) -> UserMessage:
-    """Sealed, sent and read again. The session key is the same each time: of 256 wrong ones one fits by chance."""
+    """Encrypt, send and read a message. The session key is always the same: of 256 wrong ones, one fits by chance."""
     dice = random.Random(1)
     return over(
         sealed(message, new_sending_key(provider, algorithm, own_key(512).public, random=dice.randbytes))
@@ -91,7 +91,7 @@ def test_a_direct_name_cannot_be_encrypted() -> None:
 
 
 def changed(message: UserMessage, **changes: Any) -> UserMessage:
-    """Fields of the properties, or of the SecurityHeader, that are others."""
+    """Return a message with other fields in the properties, or in the SecurityHeader."""
     assert message.security is not None
     of_security = {name: value for name, value in changes.items() if hasattr(message.security, name)}
     of_properties = {name: value for name, value in changes.items() if name not in of_security}
@@ -148,7 +148,10 @@ def test_without_a_key_for_the_provider_it_is_unsupported() -> None:
 def test_a_bit_of_the_key_or_the_body_that_is_wrong_is_refused_or_gives_another_body(
     in_key: int, in_body: int
 ) -> None:
-    """Encryption alone does not tell whether a message was changed. Nothing but a refusal of one class comes of it."""
+    """Encryption alone does not show whether a message was changed.
+
+    The only possible result is a refusal with one class.
+    """
     sent = SENT
     assert sent.security is not None
     for name, bit in (("encryption_key", in_key), ("message_body", in_body)):
@@ -194,7 +197,7 @@ def test_a_key_that_has_come_before_is_opened_once() -> None:
 
 
 def test_a_message_for_the_key_before_the_one_in_use_is_opened_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the wrong key pair gives a key of the right length: the padding of the body tells."""
+    """This also holds if the wrong key pair gives a key of the right length: the padding of the body shows it."""
     older, newer = own_key(512), new_key_pair(512)
     own = {"aes": (newer, older)}
     assert opened(SENT, own, no_cache(), 0).properties.message_body == b"body of seven"

@@ -1,4 +1,4 @@
-"""Signatures: which hashes, in which order of bytes, and what is refused by name."""
+"""Signatures: the hashes, the order of bytes, and refusals by name."""
 
 from __future__ import annotations
 

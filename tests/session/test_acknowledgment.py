@@ -274,7 +274,7 @@ def test_a_message_is_counted_whatever_becomes_of_it_so_that_both_counts_agree()
 
 
 def said(session: Session, now: Moment = NOW) -> list[int]:
-    """What the session says that it has received, when a turn is over."""
+    """Return what the session reports as received when a turn is over."""
     session.acknowledge(now)
     return [header.ack_sequence_number for header in acks_of(sent(session))]
 
@@ -371,14 +371,14 @@ def test_ahead_is_right_across_the_wrap(number: int, lead: int) -> None:
 
 
 class Neighbour:
-    """Counts what a session sends in plain integers, and answers in one of several manners."""
+    """Counts the messages that a session sends in plain integers, and answers in one of several manners."""
 
     def __init__(self, seed: int, manner: str) -> None:
         self.dice = random.Random(seed)
         self.manner = manner
         self.received = 0
         self.numbers: list[int] = []
-        """Of the recoverable messages that it has received and not yet flagged, what it calls them."""
+        """Its numbers for the recoverable messages that it has received and not flagged yet."""
         self.recoverable = 0
         self.answered = 0
 
@@ -389,7 +389,7 @@ class Neighbour:
             self.numbers.append(self.recoverable)
 
     def headers(self) -> list[SessionHeader]:
-        """Acknowledge some of it, or all."""
+        """Acknowledge some messages, or all."""
         found = [an_ack(self.received)] if self.manner == "flags later" else []
         group = self.numbers[: self.dice.choice([1, 7, 32])] if self.manner != "all" else self.numbers
         while group:
@@ -496,7 +496,7 @@ def test_what_is_received_and_never_saved_is_bounded_by_half_of_the_circle() -> 
 def test_a_number_without_flags_says_that_all_up_to_it_is_saved(
     saved: int, count: int, number: int, start: int
 ) -> None:
-    """The first sentence of 3.1.5.5.3; by [MS-MQMQ] 2.2.20.4 it is 0 where nothing is meant, also behind the wrap."""
+    """The first sentence of 3.1.5.5.3; by [MS-MQMQ] 2.2.20.4 it is 0 if nothing is meant, also after the wrap."""
     saved, number = min(saved, count), min(number, count)
     session = a_session()
     data = session.data
@@ -538,7 +538,7 @@ def test_a_number_without_flags_of_what_was_never_sent_closes_and_completes_noth
 def test_a_pause_acknowledges_only_what_was_acknowledged_before_and_what_follows_fits(
     saved: int, unsaved: int, sent_before: int, express: bool, start: int
 ) -> None:
-    """Both ends at once: neither finds the counts apart, before or after the commit of what was not yet saved."""
+    """Both ends pause at once: neither finds the counts different, before or after unsaved messages are committed."""
     ours, theirs = a_session(), a_session()
     for one, other in ((ours.data, theirs.data), (theirs.data, ours.data)):
         one.message_sent_count = other.message_received_count = start

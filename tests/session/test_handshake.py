@@ -1,4 +1,4 @@
-"""How a session comes to be."""
+"""How a session is opened."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ CLOSED          UserMessage                 CLOSED 3.1.5.9
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.1")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.2")
 def test_every_state_crossed_with_every_packet() -> None:
-    """A snapshot: a change of a rule shows here what else changed."""
+    """A snapshot: a change of a rule shows here what else has changed."""
     lines = []
     for state in SessionState:
         for name, packet in PACKETS.items():
@@ -193,7 +193,7 @@ def test_the_first_messages_may_come_in_one_read_with_the_handshake(data: st.Dat
 @pytest.mark.spec("[MS-MQQB] 3.1.5.4")
 @given(st.data())
 def test_a_peer_sends_604_bytes_before_its_session_is_open_or_it_is_closed(data: st.DataObject) -> None:
-    """Whatever it sends: an EstablishConnection of 572 bytes and a ConnectionParameters of 32."""
+    """This holds for whatever it sends: an EstablishConnection of 572 bytes and a ConnectionParameters of 32."""
     initiator = data.draw(st.booleans())
     session = a_session(
         SessionState.WAITING_ECR_MSG if initiator else SessionState.WAITING_EC_MSG, initiator=initiator
@@ -310,7 +310,7 @@ def test_any_bytes_in_any_state_leave_the_session_as_it_is_or_closed(
 def test_a_message_whose_header_closes_the_session_still_reaches_its_queue_and_what_follows_does_not() -> (
     None
 ):
-    """[MS-MQMQ] 2.2.20.4 says so of a wrong UserMsgSequenceNumber."""
+    """[MS-MQMQ] 2.2.20.4 says so about a wrong UserMsgSequenceNumber."""
     session = a_session()
     message = decode_packet(RECOVERABLE)
     assert isinstance(message, UserMessage)
@@ -413,7 +413,7 @@ def test_a_session_without_messages_for_a_whole_interval_closes_and_an_active_on
 
 
 def deadline_ms(session: Session) -> int | None:
-    """By when the packet that has begun is to be whole, from NOW on."""
+    """Return the time by which the packet that has begun must be whole, from NOW on."""
     found = session.data.timers.deadline_ms(Timer.PACKET, session.key)
     return None if found is None else found - NOW.uptime_ms
 

@@ -1,4 +1,4 @@
-"""Conversations: sessions at both ends go along with them to the last packet; with nearly valid ones they end well."""
+"""Conversations: sessions at both ends follow them to the last packet; with nearly valid ones they end well."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = Moment(uptime_ms=5_000, utc_s=1_700_000_000)
 
 
 def sessions(turns: list[Turn]) -> tuple[Session, Session]:
-    """Both ends before the first packet, with the identities and windows that the conversation gives them."""
+    """Return both ends before the first packet, with the identities and windows that the conversation gives them."""
     packets = [decode_packet(turn.data) for turn in turns[:4]]
     answer, ours, theirs = packets[1:4]
     assert isinstance(answer, EstablishConnection)
@@ -52,7 +52,7 @@ def sessions(turns: list[Turn]) -> tuple[Session, Session]:
 
 
 def play(turns: list[Turn], initiator: Session, acceptor: Session) -> int:
-    """Carry each packet over, as if each end had sent its own; how many messages arrived."""
+    """Carry each packet over, as if each end had sent its own; return how many messages arrived."""
     arrived = 0
     for turn in turns:
         sender, receiver = (initiator, acceptor) if turn.initiator else (acceptor, initiator)

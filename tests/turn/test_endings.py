@@ -28,7 +28,7 @@ SMALL = Settings(
 
 
 class Story:
-    """`a` sends transactional messages over `b` to `c`, each with JN and JP set, and everything goes wrong."""
+    """`a` sends transactional messages through `b` to `c`, each with JN and JP set, and everything goes wrong."""
 
     def __init__(self) -> None:
         self.net = Net()
@@ -54,7 +54,7 @@ class Story:
                 self.net.start(name)
 
     def send(self, value: int) -> None:
-        """Messages with and without a time; those of every fourth call go to no queue at all."""
+        """Send messages with and without a time limit; those of every fourth call go to a missing queue."""
         timing: list[dict[str, Any]] = [{}, {"time_to_reach_queue_s": 3}, {"time_to_be_received_s": 5}]
         bodies = []
         for number in range(1 + value % 3):
@@ -77,7 +77,7 @@ class Story:
         self.net.pass_ms((0, 10, 300, 600, 1_000, 2_000, 4_000, 9_000)[value])
 
     def kill(self, value: int) -> None:
-        """Now, or at one of its next steps, before or after the commit."""
+        """Kill a node now, or at one of its next steps, before or after the commit."""
         node = self.net.nodes["abc"[value % 3]]
         if value < 3:
             self.net.turn(node.name)  # What was accepted is on disk.
@@ -95,7 +95,7 @@ class Story:
         self.net.blocked.clear()
 
     def receive(self, value: int) -> None:
-        """In a transaction that is settled later, or without one."""
+        """Receive in a transaction that is settled later, or without one."""
         node = self.net.nodes["c"]
         node.received.clear()
         self.consumer += 1
@@ -132,7 +132,7 @@ class Story:
             core.hold(name, on_hold=value < 5)
 
     def purge(self, value: int) -> None:
-        """What waits at the destination, or copies at the intermediate."""
+        """Purge waiting messages at the destination, or copies at the intermediate."""
         if value % 2:
             self.net.nodes["c"].up.purge("orders")
         else:
@@ -144,7 +144,7 @@ class Story:
         self.net.set_clock((-100, -10, -1, 0, 1, 5, 10, 100)[value])
 
     def calm(self) -> tuple[list[bytes], list[bytes]]:
-        """Nothing goes wrong any more: what the journal and the dead-letter queue of `a` have in the end."""
+        """Let nothing go wrong any more; return the final content of `a`'s journal and dead-letter queue."""
         for node in self.net.nodes.values():
             node.dies_at = None
         self.revive()

@@ -1,4 +1,4 @@
-"""What is written now, and what may wait."""
+"""Which writes are made now, and which may wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = Moment(1_000, 0)
 
 
 class Sequence:
-    """Its row tells how often it was asked for."""
+    """A sequence whose row shows how often it was asked for."""
 
     def __init__(self, kind: type[OutgoingRow] | type[IncomingRow]) -> None:
         self.kind = kind

@@ -1,4 +1,4 @@
-"""Waypoints: each step of a message is a note with its identifier, once what it says is on disk."""
+"""Waypoints: each step of a message is a note with its identifier, once the step is on disk."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ LONG_MS = 120_000
 
 
 def a_chain(**settings: Any) -> Net:
-    """Three nodes that write down waypoints; the last hosts the queues."""
+    """Three nodes that write waypoints; the last hosts the queues."""
     return chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(waypoints=True, **settings))
 
 
 def path(net: Net, node: str, ordinal: int = 1, *, source: str = "a") -> list[str]:
-    """The waypoints of one message at a node."""
+    """Return the waypoints of one message at a node."""
     name = message_name(guid_of(source), ordinal)
     return [note.name for note in net.nodes[node].notes if note.facts.get("message") == name]
 
 
 def facts(net: Net, node: str, waypoint: Waypoint) -> dict[str, str | int]:
-    """What the last such note of a node says."""
+    """Return the content of a node's last such note."""
     return [note.facts for note in net.nodes[node].notes if note.name == waypoint][-1]
 
 
@@ -76,7 +76,7 @@ def test_a_waypoint_tells_the_queue_the_neighbour_and_the_place_in_the_sequence(
 
 
 def test_nothing_is_said_before_it_is_on_disk() -> None:
-    """A node that dies in the commit of a message says nothing of it, and begins with it anew."""
+    """A node that dies during the commit of a message reports nothing about it, and begins again with it."""
     net = a_chain()
     net.nodes["b"].dies_at = 4  # Its handshake takes three batches with something to do.
     net.send("a", at("c"), "hello", transactional=True)
@@ -191,7 +191,7 @@ def numbered(number: int) -> TransactionHeader:
 
 
 def early(net: Net, *numbers: int) -> None:
-    """Messages of one sequence arrive at `c` in this order."""
+    """Let messages of one sequence arrive at `c` in this order."""
     for number in numbers:
         message = a_user_message(transaction=numbered(number))
         message.user.source_queue_manager, message.user.message_id = guid_of("a"), number
@@ -320,7 +320,7 @@ def followed(packet: bytes) -> Trace | None:
 
 
 def a_followed_chain(*, waypoints: bool) -> Net:
-    """Of two messages that went from end to end, one of each kind and two that nobody follows."""
+    """Return two messages that went from end to end, one of each kind, and two that nobody follows."""
     net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(waypoints=waypoints))
     for node in net.nodes.values():
         node.follow = followed

@@ -1,4 +1,4 @@
-"""Charts: marks that people can read, bars and lines where they belong."""
+"""Charts: marks that people can read, and bars and lines in their places."""
 
 from __future__ import annotations
 

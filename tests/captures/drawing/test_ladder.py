@@ -1,4 +1,4 @@
-"""A ladder as SVG: its legend, what is folded, what is broken, and its colours by night."""
+"""A ladder as SVG: its legend, folded rows, broken columns, and its dark colours."""
 
 from __future__ import annotations
 

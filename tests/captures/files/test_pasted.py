@@ -1,4 +1,4 @@
-"""Whatever people paste is read as the bytes that it was made of, or refused in one line."""
+"""Pasted text of any form is read as its original bytes, or refused in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKET: Final = encode_packet(a_user_message(body=b"three pieces" + bytes(100)))
 
 
 def read_pasted(data: bytes, where: str) -> bytes:
-    """All dumps behind one another."""
+    """Return all dumps, one behind the other."""
     return b"".join(dumps_in(data, where))
 
 
@@ -39,7 +39,7 @@ def lines(data: bytes, size: int = 16) -> Iterator[tuple[int, bytes]]:
 
 
 def squeezed(data: bytes, line: Callable[[int, bytes], str], end: str) -> str:
-    """As hexdump and od leave out lines that are like the one before."""
+    """Leave out lines like the one before, as hexdump and od do."""
     shown, before = [], None
     for at, part in lines(data):
         if part == before:
@@ -51,7 +51,7 @@ def squeezed(data: bytes, line: Callable[[int, bytes], str], end: str) -> str:
 
 
 def words(part: bytes, size: int) -> str:
-    """Numbers of some bytes, as a machine with the low byte first shows them."""
+    """Return numbers made from some bytes, as a machine with the low byte first shows them."""
     padded = part + bytes(-len(part) % size)
     return " ".join(padded[at : at + size][::-1].hex() for at in range(0, len(padded), size))
 
@@ -159,7 +159,7 @@ def test_what_od_writes_here_is_read(arguments: list[str]) -> None:
 
 
 def debugger(data: bytes, size: int, line: str, parted: str = " ") -> str:
-    """As gdb, lldb and WinDbg show memory: by its address, in bytes or in numbers with the low byte first."""
+    """Return memory as gdb, lldb and WinDbg show it: by address, in bytes or in numbers with the low byte first."""
     padded = data + bytes(-len(data) % size)
     shown = []
     for at, part in lines(padded, 16 if "letters" in line or size > 2 else 8 * size):

@@ -1,4 +1,4 @@
-"""Capture files of every format are read alike, and say what is wrong with them."""
+"""Capture files of every format are read alike, and errors name what is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pcapng: what is written is read back, and damage is named by its first byte."""
+"""pcapng: everything written is read back, and damage is named by its first byte."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_frames_are_numbered_and_know_their_block() -> None:
 
 
 def sections(*captures: list[Frame]) -> list[Frame]:
-    """The files of these frames, one behind the other as `cat` puts them, read again."""
+    """Return the files of these frames, joined like `cat` does it, and read again."""
     joined = io.BytesIO()
     for frames in captures:
         with PcapngWriter(joined, interface=frames[0].interface) as writer:

@@ -1,4 +1,4 @@
-"""IP packets: fragments in any order make the packet that was cut, and nothing else does."""
+"""IP packets: fragments in any order make the original packet, and nothing else does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def packet_4(payload: bytes, *, offset: int = 0, more: bool = False, identificat
 
 
 def packet_6(payload: bytes, *extensions: tuple[int, bytes], last: int = TCP) -> bytes:
-    """Each extension is its number and what it says after its first byte, the next header."""
+    """Return an IPv6 packet; each extension is its number and its bytes after the first one, the next header."""
     numbers = [number for number, _ in extensions] + [last]
     body = b"".join(
         bytes([following]) + content for following, (_, content) in zip(numbers[1:], extensions, strict=True)

@@ -1,4 +1,4 @@
-"""Link layers: the same IP packet is found behind each of their heads."""
+"""Link layers: the same IP packet is found behind the head of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several captures as one, in the order in which frames crossed the wire, whatever the clocks said."""
+"""Several captures as one, in the order in which frames crossed the wire, whatever the clocks showed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR_NS = 3_600 * 10**9
 
 
 def in_two(late_ns: int) -> list[list[Frame]]:
-    """A file for each direction."""
+    """Write a file for each direction."""
     told = halves(talked(300), late_ns)
     return [[frame._replace(number=0) for frame in told if frame.interface == one] for one in (EAST, WEST)]
 
@@ -40,7 +40,7 @@ def test_both_halves_in_two_files_are_one_connection() -> None:
 
 
 def test_what_one_place_alone_has_bounds_the_clocks_from_one_side() -> None:
-    """The client's bytes here, and their acknowledgment there, which seems to have come first."""
+    """The client's bytes are here and their acknowledgment is there, where it seems to have come first."""
     frames = halves(talked(1), -HOUR_NS)
     east = [frame for frame in frames if frame.interface == EAST]
     west = [frame for frame in frames if frame.interface == WEST][1:2]
@@ -67,7 +67,7 @@ def test_damage_of_one_ends_no_other() -> None:
 
 
 def in_three(names: list[str]) -> dict[str, list[Frame]]:
-    """What a sniffer caught that went on with another file twice."""
+    """Write the capture of a sniffer that began a new file twice."""
     frames = [Frame(time_ns, data) for time_ns, data in enumerate(talked(300), 1)]
     size = -(-len(frames) // 3)
     return {name: frames[place * size : (place + 1) * size] for place, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""Frames that are damaged: decode and analyse say the same of them, and accuse nobody."""
+"""Damaged frames: decode and analyse report the same about them, and accuse nobody."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbered(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def with_other_bit(frame: Frame, at: int) -> Frame:
-    """A frame of which a bit is another, `at` bytes into its payload."""
+    """Return a frame with one bit changed, `at` bytes into its payload."""
     place = spoil.placed(frame)
     assert place is not None
     data = bytearray(frame.data)
@@ -42,13 +42,13 @@ def with_other_bit(frame: Frame, at: int) -> Frame:
 
 
 def with_copy(place: int, first: Frame, second: Frame) -> list[Frame]:
-    """The capture with two copies of a frame, the second three frames later."""
+    """Return the capture with two copies of a frame, the second three frames later."""
     behind = min(place + 4, len(HOP))
     return numbered([*HOP[:place], first, *HOP[place + 1 : behind], second, *HOP[behind:]])
 
 
 def said(frames: Sequence[Frame], folder: Path) -> Decoded:
-    """What decode says, once analyse has said the same."""
+    """Return decode's report, after checking that analyse reports the same."""
     ours = decoded([frames])
     theirs = Counter[tuple[str, str, str]]()
     for (severity, code, _, text), count in tabled(folder, [frames], stories=False).findings.items():
@@ -62,7 +62,7 @@ def contents(told: Decoded) -> Counter[bytes]:
 
 
 def about_frames(told: Decoded) -> list[tuple[str, str]]:
-    """What is said of frames: the code, and the text without the ends of their connection."""
+    """Return the findings about frames: the code, and the text without the ends of their connection."""
     found = [each for each in told.last if each.code in ("contradiction", "damaged-frame")]
     return [(each.code, each.text.partition(": ")[2]) for each in found]
 
@@ -144,7 +144,7 @@ def file_of(kind: str) -> bytes:
 
 
 def faults_in(file: bytes) -> list[Finding]:
-    """The accusations that decode has for a file, up to where it is damaged."""
+    """Return decode's accusations for a file, up to its damage."""
     reader, analyst = PacketReader(read_frames(io.BytesIO(file))), Analyst()
     found: list[Finding] = []
     try:

@@ -1,4 +1,4 @@
-"""Reassembly: blind to order and repetition, exact about what is missing."""
+"""Reassembly: order and repetition do not matter, and missing bytes are reported exactly."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SERVER = Endpoint("127.0.0.2", 1801)
 
 
 def in_time(*moments: list[bytes]) -> list[Frame]:
-    """One moment a microsecond, from 1 µs on."""
+    """Give frames times a microsecond apart, from 1 µs on."""
     return [Frame(number * 1000, frame) for number, frames in enumerate(moments, 1) for frame in frames]
 
 
 def segment_frame(position: int, payload: bytes, time_ns: int = 0, flags: int = ACK | PSH) -> Frame:
-    """A segment of the client by itself, `position` bytes into its stream."""
+    """Return a segment of the client, `position` bytes into its stream."""
     return Frame(
         time_ns,
         encode_frame(Segment(CLIENT, SERVER, 1 + position, 1, flags, 0xFFFF, b"", payload), 0),
@@ -45,7 +45,7 @@ def client_stream(*frames: Frame) -> WholeStream:
 
 @st.composite
 def retold(draw: st.DrawFn) -> tuple[bytes, list[Frame]]:
-    """Some bytes, and frames that tell all of them at least once, in any order, cut in any way."""
+    """Draw bytes, and frames that have all of them at least once, in any order, cut in any way."""
     data = draw(st.binary(min_size=1, max_size=60))
     cuts = sorted(draw(st.sets(st.integers(1, len(data)))) | {0, len(data)})
     pieces = list(itertools.pairwise(cuts))

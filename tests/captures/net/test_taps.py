@@ -1,4 +1,4 @@
-"""A direction on each of two interfaces: one connection, in causal order, however far their clocks are apart."""
+"""A direction on each of two interfaces: one connection, in causal order, however much their clocks differ."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PACKET = encode_packet(
 
 
 def talked(count: int) -> list[bytes]:
-    """Two sides that answer each other."""
+    """Return two sides that answer each other."""
     talk = TcpConversation(CLIENT, SERVER)
     sides = [Side.CLIENT, Side.SERVER] * count
     return [*talk.open(), *(frame for side in sides for frame in talk.send(side, PACKET))]
 
 
 def halves(frames: list[bytes], late_ns: int = 0) -> list[Frame]:
-    """What a TAP gives, in the order of its two clocks."""
+    """Return what a TAP gives, in the order of its two clocks."""
     told = []
     for number, frame in enumerate(frames, 1):
         segment = decode_frame(frame)
@@ -108,7 +108,7 @@ def test_two_places_that_lost_some_are_no_bond(percent: float, late_ns: int) -> 
 
 
 def caught_at(place: Interface, late_ns: int) -> list[Frame]:
-    """All at one of two places, of which the second is later; or now one and now the other."""
+    """Catch everything at one of two places, of which the second is later; or alternately."""
     return [
         Frame(number * 10**6 + place.number * (late_ns or number % 5 * 400 - 900), frame, interface=place)
         for number, frame in enumerate(talked(299), 1)
@@ -143,7 +143,7 @@ def test_damage_at_the_beginning_is_told_behind_what_came_before_it() -> None:
 
 
 def exchanged(count: int, connections: int, *, bare: bool) -> list[Frame]:
-    """Connections of a handshake, so many messages and an answer each; `bare`: what comes is acknowledged at once."""
+    """Return connections of a handshake, messages and an answer to each; `bare`: messages are acknowledged at once."""
     frames: list[bytes] = []
     for number in range(connections):
         talk = Segments(CLIENT._replace(port=40_001 + number), SERVER)
@@ -159,7 +159,7 @@ def exchanged(count: int, connections: int, *, bare: bool) -> list[Frame]:
 
 
 def shares(count: int) -> Iterator[list[int]]:
-    """Which of two interfaces each frame goes by: strictly in turns, some at a time, and by chance."""
+    """Draw which of two interfaces each frame uses: strictly in turns, several at a time, or by chance."""
     yield [place % 2 for place in range(count)]
     yield [place // 5 % 2 for place in range(count)]
     for seed in range(12):

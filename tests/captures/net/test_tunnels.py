@@ -1,4 +1,4 @@
-"""What is in a tunnel is read as if there were none; what is not read is named."""
+"""The content of a tunnel is read as if there were none; tunnels that are not read are named."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Row = tuple[int, str, str, bytes, int]
 
 
 def said(frames: Iterable[Frame]) -> list[Row]:
-    """Where each packet is from, and its bytes."""
+    """Return the source of each packet, and its bytes."""
     return [
         (seen.frame, seen.source.host, seen.destination.host, seen.data, seen.cut_bytes)
         for seen in PacketReader(frames)

@@ -1,4 +1,4 @@
-"""Where connections begin and end, as SYN, FIN and RST tell."""
+"""Where connections begin and end, as SYN, FIN and RST show."""
 
 from __future__ import annotations
 

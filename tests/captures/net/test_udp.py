@@ -1,4 +1,4 @@
-"""Datagrams as frames: checksums by the book, and what tshark makes of them."""
+"""Datagrams as frames: checksums by the standard, and tshark's view of them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.examples import a_user_message
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
-    """Thirty packets on one connection."""
+    """Write thirty packets on one connection."""
     path = tmp_path / "whole.pcapng"
     talk = TcpConversation(Endpoint("127.0.0.1", 40_001), Endpoint("127.0.0.2", 1801))
     frames = talk.open()

@@ -1,4 +1,4 @@
-"""Captures made worse: what is lost is gone, what stays is what it was, and one seed does one thing."""
+"""Captures made worse: lost frames are gone, the others are unchanged, and a seed always does the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where frames are caught: each half of a TAP has one way of every connection, and each host all that is its own."""
+"""Where frames are caught: each half of a TAP has one direction of a connection, and each host has all of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDS = [Endpoint(f"127.0.0.{number}", 1801) for number in (1, 2, 3)]
 
 
 def traffic() -> list[Frame]:
-    """Two connections each way between three hosts, and one on a host."""
+    """Return two connections in each direction between three hosts, and one within a host."""
     frames = []
     for number, (one, other) in enumerate([(0, 1), (1, 0), (1, 2), (2, 1), (2, 2)]):
         talk = TcpConversation(Endpoint(ENDS[one].host, 50_000 + number), ENDS[other])

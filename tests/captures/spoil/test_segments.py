@@ -1,4 +1,4 @@
-"""Offloading and late SYNs change what frames look like, and nothing of what was said."""
+"""Offloading and late SYNs change the form of frames, but not the bytes that were sent."""
 
 from __future__ import annotations
 

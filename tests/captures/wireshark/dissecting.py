@@ -1,4 +1,4 @@
-"""Has tshark dissect packets with our dissector, and reads what it saw from PDML."""
+"""Lets tshark dissect packets with our dissector, and reads its results from PDML."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ needs_tshark: Final = pytest.mark.skipif(
 SERVER: Final = Endpoint("127.0.0.2", 1801)
 TIMEOUT_S: Final = 200
 NO_XML: Final = {0xFFFE: "�", 0xFFFF: "�"}
-"""What tshark writes into PDML though XML cannot hold it."""
+"""Characters that tshark writes into PDML although XML cannot hold them."""
 
 
 @dataclass(slots=True)
 class Seen:
     """One packet as tshark shows it.
 
-    fields: name, offset from the packet's first byte, size, bytes in hex and value of each that has a value.
+    fields: name, offset from the packet's first byte, size, bytes in hex and value, for each field that has a value.
     bits: the value of each part of a flag word, by its name.
     findings: the texts of expert information; `fault_count` of them say that a rule is broken.
-    further: fields that we make beside those of the packet: name and value.
+    further: fields that the dissector adds to those of the packet: name and value.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Seen:
 
 
 def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
-    """`count` values of a strategy, for one start of tshark."""
+    """Return `count` values of a strategy, for one start of tshark."""
     values: list[T] = []
 
     @settings(
@@ -69,7 +69,7 @@ def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
 
 
 def write_capture(path: Path, conversations: Iterable[list[bytes]], *, snapshot_bytes: int = 2**18) -> Path:
-    """A capture of these conversations, each the frames that it made; what is beyond the snapshot is left out."""
+    """Write a capture of these conversations, each as its frames; bytes beyond the snapshot length are left out."""
     with path.open("wb") as file, PcapngWriter(file) as writer:
         for second, frames in enumerate(conversations):
             for frame in frames:
@@ -82,7 +82,7 @@ def write_capture(path: Path, conversations: Iterable[list[bytes]], *, snapshot_
 def conversation(
     number: int, *said: bytes, segment_bytes: int = 60_000, server: Endpoint = SERVER
 ) -> list[bytes]:
-    """A connection on which the client says all that, cut as it comes."""
+    """Return a connection on which the client sends all these bytes, cut anywhere."""
     talk = TcpConversation(
         Endpoint(f"127.1.{number >> 8 & 255}.{number & 255}", 40_000 + number % 20_000),
         server,
@@ -98,7 +98,7 @@ def written() -> str:
 
 
 def tshark(path: Path, folder: Path, *arguments: str) -> str:
-    """What tshark prints of a capture with our dissector.
+    """Return tshark's output for a capture with our dissector.
 
     Raises:
         AssertionError: Lua or tshark complained.
@@ -115,13 +115,13 @@ def tshark(path: Path, folder: Path, *arguments: str) -> str:
 
 
 def dissected(path: Path, folder: Path, *arguments: str) -> list[Seen]:
-    """Every packet that our dissector found in a capture, in the capture's order."""
+    """Return every packet that our dissector found in a capture, in the capture's order."""
     only_ours = ("-Y", "msmq", "-J", "msmq", "-T", "pdml")
     return list(seen_in(ET.fromstring(tshark(path, folder, *only_ours, *arguments).translate(NO_XML))))
 
 
 def seen_in(element: ET.Element) -> Iterator[Seen]:
-    """The same of what lies in an element of PDML."""
+    """Return the same for packets in an element of PDML."""
     return (_seen(proto) for proto in element.iter("proto") if proto.get("name") == "msmq")
 
 
@@ -163,14 +163,14 @@ def _walk(element: ET.Element, start: int, seen: Seen) -> None:
 
 
 def _holds(element: ET.Element, name: str) -> bool:
-    """Whether the bytes of a field are shown below it as fields of their own."""
+    """Whether the bytes of a field are shown below it as separate fields."""
     return any(
         "unmaskedvalue" not in each.attrib and each.get("name", "").startswith(f"{name}.") for each in element
     )
 
 
 def cut(data: bytes) -> Iterator[bytes]:
-    """What of a stream is dissected as packets: whole ones, then the rest if it begins none."""
+    """Return the parts of a stream that are dissected as packets: whole ones, then the rest if it begins none."""
     buffer = PacketBuffer()
     found: list[bytes] = []
     with suppress(WireFormatError):
@@ -181,12 +181,12 @@ def cut(data: bytes) -> Iterator[bytes]:
 
 
 def expected_fields(inspection: Inspection) -> list[tuple[str, int, int, str]]:
-    """Name, offset, size and bytes of each field as our own decoder has them."""
+    """Return the name, offset, size and bytes of each field, by our own decoder."""
     return [(filter_name(each), each.offset, each.size, each.raw.hex()) for each in inspection.fields]
 
 
 def filter_name(seen: SeenField) -> str:
-    """What a field is called in filters: without indices; with its kind where it may be of several."""
+    """Return a field's name in filters: without indices; with its kind if it may be of several."""
     name = "msmq." + re.sub(r"\[\d+\]", "", seen.name)
     if re.search(r"user\.(destination|admin|response)_queue$|\.format_name$", name):
         kinds: dict[type, str] = {int: "identifier", bytes: "guid", str: "name"}

@@ -1,4 +1,4 @@
-"""Where our dissector finds packets and Pings, and what the packet list says of them; by tshark."""
+"""Where our dissector finds packets and Pings, and their lines in the packet list; by tshark."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LARGE = encode_packet(a_user_message(body=bytes(range(256)) * 400))
 
 
 def sizes(seen: list[Seen]) -> list[int]:
-    """How many bytes each packet has, by its fields."""
+    """Return the size of each packet, by its fields."""
     return [packet.fields[-1][1] + packet.fields[-1][2] for packet in seen]
 
 
@@ -105,7 +105,7 @@ def test_other_ports_are_read_where_a_stream_begins_with_a_packet(tmp_path: Path
 
 
 def test_in_tunnels_and_on_other_ports_it_finds_what_decode_finds(tmp_path: Path) -> None:
-    """Of two tunnels tshark 4.0 does not know itself: one has to be named, of the other it shows bytes."""
+    """tshark 4.0 does not recognize two of the tunnels: one has to be named, of the other it shows bytes."""
     names = sorted(TUNNELS.keys() - {"erspan 3 of IP"})
     frames = [
         TUNNELS[name](moved(frame.data, 2 * number + is_elsewhere))
@@ -207,7 +207,7 @@ def test_pings_are_read_and_judged(tmp_path: Path) -> None:
 
 
 def near_misses() -> list[UserMessage]:
-    """OrderAcks and FinalAcks, each with one thing that makes it an ordinary message, or not."""
+    """Return OrderAcks and FinalAcks, each with a change that makes it an ordinary message, or does not."""
     changes: list[dict[str, Any]] = [
         {"properties.label": "QM Ordering ack"},
         {"properties.label": None},
@@ -350,7 +350,7 @@ FILTERS = {
     "msmq.order_ack.tx_sequence_number == 2 || msmq.final_ack.message_id == 5": 2,
     "msmq.malformed": 0,
 }
-"""How many of EVERY_PACKET each lets through."""
+"""For each filter, how many of EVERY_PACKET match it."""
 
 
 def test_packets_can_be_filtered_by_their_fields(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Expressions of layouts in Lua: what they become, and what is refused."""
+"""Expressions of layouts in Lua: their translations, and those that are refused."""
 
 from __future__ import annotations
 

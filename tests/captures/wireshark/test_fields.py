@@ -1,4 +1,4 @@
-"""The fields that Wireshark is told of."""
+"""The fields that Wireshark registers."""
 
 from __future__ import annotations
 

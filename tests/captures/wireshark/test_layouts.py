@@ -1,4 +1,4 @@
-"""Layouts in Lua: each part has its words, and what has none is refused."""
+"""Layouts in Lua: each part has a translation, and unknown parts are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Two:
 
 
 def lines(*parts: Any) -> list[str]:
-    """What becomes of a layout with a number and one more field."""
+    """Return the translation of a layout with a number and one more field."""
     record = Record(Two, Layout("[MS-MQMQ] 0", "one" / Int16ul, *parts))
     return Translator().record(record).lines[1:]
 

@@ -1,4 +1,4 @@
-"""Of captures that lack frames, or have them in another order, tshark with our dissector accuses nobody whom
+"""For captures that lack frames, or have them in another order, tshark with our dissector accuses nobody whom
 `mqproto decode` does not accuse.
 """
 
@@ -29,35 +29,35 @@ from tests.examples import EVERY_PACKET, a_session_ack
 pytestmark = needs_tshark
 
 TWO_POINTS: Final = {"TAP", "TAP, two files", "at each host"}
-"""What needs interfaces, which all of one file share."""
+"""Kinds of damage that need interfaces, which all of one file share."""
 HARMLESS: Final = {"nothing", "ends early", "0.1 % lost", "0.5 % lost", "1 % swapped"}
-"""What changes nothing in a few frames, or next to nothing."""
+"""Kinds of damage that change hardly anything in a few frames."""
 ROTATED: Final = {"rotated", "rotated, a file gone"}
-"""What makes several files, which nobody opens as one unless they have been put in order."""
+"""Kinds of damage that make several files, which nobody opens as one unless they have been put in order."""
 TRANSLATED: Final = {"address translation", "address translation, 1 % lost"}
-"""What Wireshark reads as two connections."""
+"""Kinds of damage that Wireshark reads as two connections."""
 DAMAGED: Final = {"5 % damaged, sent again"}
-"""By what came damaged Wireshark accuses, and decode nobody."""
+"""Kinds of damage for which Wireshark reports faults, and decode does not."""
 SPOILT: Final = [
     *sorted(KINDS.keys() - TWO_POINTS - HARMLESS - ROTATED - TRANSLATED - DAMAGED),
     *["begins late"] * 2,
 ]
 FIRST_PORT: Final = 40_000
 LENGTHS: Final = (45, 300)
-"""Of segments: nearly all of them begin inside of packets."""
+"""Lengths of segments: nearly all of them begin inside packets."""
 HEAD_BYTES: Final = 16
 BROKEN: Final = b"no packet begins with these bytes, though one has to"
 ACK: Final = encode_packet(a_session_ack())
 ODD: Final = ACK[:-4] + bytes(2) + ACK[-2:]
-"""Its head is one, and its window is zero."""
+"""Bytes with a valid head, and a window of zero."""
 HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(506)
 ENCRYPTED: Final = b"\x17\x03\x03\x03\x00" + b"\xa5" * 768
 
 
 class Said(NamedTuple):
-    """What is said of one connection.
+    """The report about one connection.
 
-    accused: the first bytes of what breaks a rule.
+    accused: the first bytes of the packets that break a rule.
     tls: the texts that say that it is encrypted.
     """
 
@@ -66,7 +66,7 @@ class Said(NamedTuple):
 
 
 def frames_of(number: int, *said: bytes, segment_bytes: int = 300) -> list[Frame]:
-    """A connection on which both say all that, in turn."""
+    """Return a connection on which both sides send all these bytes, in turn."""
     client = Endpoint(f"127.1.{number >> 8}.{number & 255}", FIRST_PORT + number)
     talk = TcpConversation(client, SERVER, segment_bytes=segment_bytes)
     raw = list(talk.open())
@@ -85,7 +85,7 @@ def written(path: Path, connections: list[list[Frame]]) -> Path:
 
 
 def by_decode(path: Path) -> dict[int, Said]:
-    """What `mqproto decode` says, by the number in its client's port."""
+    """Return what `mqproto decode` reports, by the number in its client's port."""
     found: defaultdict[int, Said] = defaultdict(lambda: Said(set(), set()))
     for sight in sights(PacketReader(read_capture(path)), Analyst()):
         number = max(sight.seen.source.port, sight.seen.destination.port) - FIRST_PORT
@@ -99,7 +99,7 @@ def by_decode(path: Path) -> dict[int, Said]:
 
 
 def by_tshark(path: Path, folder: Path, *arguments: str) -> tuple[dict[int, Said], int]:
-    """The same with our dissector, and how often nobody can say what bytes are."""
+    """Return the same from our dissector, and how many times bytes could not be identified."""
     found: defaultdict[int, Said] = defaultdict(lambda: Said(set(), set()))
     unknown = 0
     for number, seen in packets_of(
@@ -113,7 +113,7 @@ def by_tshark(path: Path, folder: Path, *arguments: str) -> tuple[dict[int, Said
 
 
 def packets_of(pdml: str) -> Iterator[tuple[int, Seen]]:
-    """What our dissector found, each with the number in its client's port."""
+    """Return the packets that our dissector found, each with the number in its client's port."""
     for packet in ET.fromstring(pdml.translate(NO_XML)).iter("packet"):
         ports = [int(each.get("show", "")) for each in packet.iter("field") if each.get("name") == "tcp.port"]
         yield from ((max(ports) - FIRST_PORT, seen) for seen in seen_in(packet))

@@ -66,7 +66,7 @@ FLAG_WORDS: dict[str, type] = {
 
 
 def differences(data: bytes, seen: Seen) -> list[str]:
-    """What tshark sees of a packet and our decoder does not, or the other way round."""
+    """Return the fields that only tshark or only our decoder sees in a packet."""
     inspection = inspect_packet(data)
     expected = expected_fields(inspection)
     found = [each[:4] for each in seen.fields]
@@ -87,7 +87,7 @@ def differences(data: bytes, seen: Seen) -> list[str]:
 
 
 def worded(fault: str) -> str:
-    """A finding without the text in its middle, which tshark and we quote in different ways."""
+    """Return a finding without the text in its middle, which tshark and we quote in different ways."""
     return re.sub(r" is ['\"].*, must be text", " is ..., must be text", fault, flags=re.DOTALL)
 
 
@@ -119,7 +119,7 @@ def named_bits(record: type, word: str, value: int) -> Iterator[tuple[str, int]]
 
 
 def printed(text: str) -> str:
-    """A text as PDML has it: up to a NUL; control characters in hex, or for XML the same as a blank."""
+    """Return a text as PDML has it: up to a NUL; control characters in hex, or as a blank if XML requires it."""
     return "".join(map(_printed, text.translate(NO_XML).partition("\0")[0]))
 
 
@@ -157,7 +157,7 @@ def test_tshark_agrees_on_every_field_and_fault_of_nearly_valid_packets(tmp_path
 
 
 def bytes_of(seen: Seen) -> bytes:
-    """A packet put together from what tshark shows of it: its fields hold every byte once."""
+    """Return a packet put together from tshark's fields, which must contain every byte exactly once."""
     return bytes.fromhex("".join(raw for _, _, _, raw, _ in seen.fields))
 
 
@@ -181,7 +181,7 @@ def is_ping(seen: Seen) -> bool:
 
 
 def with_honest_size(data: bytes) -> bytes:
-    """A packet of which nothing is left out behind its last byte, as far as PacketSize says."""
+    """Return a packet whose PacketSize leaves nothing out behind its last byte."""
     riding = session_header.sizeof() if data[2] & 0x18 == 0x10 else 0
     return poked_size(data, len(data) - riding)
 
@@ -192,7 +192,7 @@ def poked_size(data: bytes, size: int) -> bytes:
 
 
 def hostile_packets() -> Iterator[bytes]:
-    """What has broken parsers of this protocol: see tests/wire/test_refusals.py, which has our own refusals."""
+    """Packets that have broken parsers of this protocol; tests/wire/test_refusals.py has our own refusals."""
     full, plain = encode_packet(a_full_message()), encode_packet(a_user_message())
     for size in (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFF0):
         for name in (

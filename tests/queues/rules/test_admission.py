@@ -32,7 +32,7 @@ BRINGERS: Final = {
     "stranger, of A": (Remote("x", X, is_proven=False), A, 0),
     "claims to be A": (Remote("x", A, is_proven=False), A, 0),
 }
-"""Who brings a message, whose it is, and the bytes of its body."""
+"""Who brings a message, its source, and the bytes of its body."""
 PLACES: Final = {
     "elsewhere": (B, 16, 0),
     "FinalAck": (C, 16, MessageClass.ACK_RECEIVE),
@@ -42,7 +42,7 @@ PLACES: Final = {
     "shut": (C, 18, 0),
     "shut transactional": (C, 19, 0),
 }
-"""Where it goes, and its class. Queues that are shut are shut to strangers."""
+"""The destination and the class of a message. Queues that are shut are closed to strangers."""
 TABLE = """
 neighbour       PASS_ON+ 3.1.5.8.2: elsewhere
 neighbour       CONFIRM 3.1.5.6, 3.1.5.7: FinalAck
@@ -72,7 +72,7 @@ claims to be A  REFUSE 3.1.5.8.2 NACK_NOT_TRANSACTIONAL_MSG / TURN_AWAY 3.1.5.8:
 
 
 def verdicts() -> list[str]:
-    """Who brings a message, where it goes, and what becomes of it; behind a slash, of a transactional one."""
+    """Return who brings a message, where it goes, and the verdict; behind a slash, that for a transactional one."""
     net = chain("a", "c", queues=QUEUES, settings=Settings(strangers_queue_bytes=1_000))
     judge, lines = net.nodes["c"].up.inspect().arrivals.judge, defaultdict[str, list[str]](list)
     for (who, (remote, source, size_bytes)), (where, (manager, number, kind)) in product(
@@ -109,7 +109,7 @@ class Asked(dict[Any, Ruling]):
 def test_everybody_who_may_bring_a_message_crossed_with_every_place_where_it_may_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A snapshot: a change of a rule shows here what else changed. With a `+`, those that are alike go together."""
+    """A snapshot: a change of a rule shows here what else has changed. A `+` joins places with the same verdict."""
     monkeypatch.setattr(admission, "RULES", asked := Asked())
     lines = verdicts()
     print(*lines, sep="\n")

@@ -1,4 +1,4 @@
-"""The table of what follows when a message ends. tests/manager/test_outcomes.py acts out each way to end."""
+"""The table of consequences when a message ends. tests/manager/test_outcomes.py acts out each way to end."""
 
 from __future__ import annotations
 

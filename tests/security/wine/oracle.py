@@ -1,7 +1,7 @@
 """Wine's CryptoAPI as a process that answers line by line; cryptoapi.c has the questions.
 
-Wine's usual folder takes 0.7 GB and ten seconds to make. The CryptoAPI needs none of that: a folder of links to the
-libraries that are installed, and the providers in its registry, which the program has registered.
+Wine's usual folder takes 0.7 GB and ten seconds to make. The CryptoAPI needs only a folder of links to the installed
+libraries, and the providers in its registry, which the program registers.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _program(*names: str) -> str | None:
 
 
 def _loader() -> str | None:
-    """Wine for programs of 64 bits."""
+    """Return the path of Wine for programs of 64 bits."""
     return _program("wine64", "wine")
 
 
 def _libraries() -> Path | None:
-    """The folder of Wine's own libraries."""
+    """Return the folder of Wine's own libraries."""
     found = (
         path.parent for place in _PLACES for path in Path("/").glob(f"{place[1:]}/x86_64-windows/rsaenh.dll")
     )
@@ -53,13 +53,13 @@ needs_wine: Final = pytest.mark.skipif(bool(LACKING), reason=LACKING)
 
 
 class Oracle:
-    """What Wine says. A function of the CryptoAPI that has failed is an OracleError with its error."""
+    """Wine's answers. A failed function of the CryptoAPI is an OracleError with its error."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def ask(self, *words: str | int | bytes) -> list[bytes]:
-        """One question; bytes go as hex, and come so."""
+        """Ask one question; bytes are sent and returned as hex."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         line = " ".join((word.hex() or "-") if isinstance(word, bytes) else str(word) for word in words)
@@ -76,12 +76,12 @@ class Oracle:
 
 
 class OracleError(Exception):
-    """Wine would not."""
+    """Wine reported an error."""
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[Oracle]:
-    """Wine with a folder of its own, which nothing else uses."""
+    """Run Wine with a separate folder, which nothing else uses."""
     loader, libraries = _loader(), _libraries()
     assert loader is not None
     assert libraries is not None

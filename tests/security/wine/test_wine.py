@@ -1,7 +1,7 @@
 """Wine's CryptoAPI against ours, in both directions: key blobs, bodies and signatures, for each provider and algorithm.
 
-`make wine` asks with many keys and bodies; by itself one of each is asked. What Wine cannot say stands in
-mqproto/security/README.md.
+`make wine` uses many keys and bodies; otherwise one of each is used. mqproto/security/README.md lists what Wine cannot
+confirm.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def theirs(wine: Oracle) -> dict[str, PublicKey]:
 
 
 def bodies(seed: str) -> list[bytes]:
-    """None, one byte, whole blocks and one byte less or more, and some."""
+    """Return bodies: an empty one, one byte, whole blocks, one byte less or more, and some others."""
     dice = random.Random(seed)
     sizes = (0, 1, 7, 8, 9, 15, 16, 17, 1_000, dice.randrange(5_000))
     return [dice.randbytes(size) for size in sizes[: None if ROUNDS > 1 else 9]]
 
 
 def effective_bits(provider: Provider, number: int) -> int:
-    """As many as the key has; Wine takes another number unless it is told."""
+    """Return the effective bits, as many as the key has; Wine uses another number unless it is told."""
     return provider.session_key_bits if number == RC2 else 0
 
 
@@ -138,7 +138,7 @@ def test_wine_finds_our_key_in_our_certificate(wine: Oracle) -> None:
 
 
 def test_wine_refuses_a_key_blob_of_which_a_byte_is_wrong(wine: Oracle, theirs: dict[str, PublicKey]) -> None:
-    """It tells a stranger so; we give him another key, and do not."""
+    """It tells a stranger so; our code returns another key instead, and tells nothing."""
     aes = provider_by_word("aes")
     key = new_session_key(aes, aes.algorithms[0])
     blob = bytearray(simple_blob.encode(seal_session_key(key, theirs["aes"])))
@@ -150,7 +150,7 @@ def test_wine_refuses_a_key_blob_of_which_a_byte_is_wrong(wine: Oracle, theirs: 
 def test_a_salt_of_zeros_is_another_key_and_wine_is_no_witness_of_the_default(
     wine: Oracle, theirs: dict[str, PublicKey]
 ) -> None:
-    """Microsoft's pages have 11 zero bytes behind a key of 40 bits, unless CRYPT_NO_SALT is asked for."""
+    """Microsoft's pages have 11 zero bytes behind a key of 40 bits, unless CRYPT_NO_SALT is given."""
     base = provider_by_word("base")
     key = new_session_key(base, RC2)
     blob = simple_blob.encode(seal_session_key(key, theirs["base"]))

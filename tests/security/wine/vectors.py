@@ -1,6 +1,6 @@
-"""What Wine has said once, for machines without Wine: `python -m tests.security.wine.vectors` asks it anew.
+"""Wine's answers, for machines without Wine: `python -m tests.security.wine.vectors` asks again.
 
-The private key is for these tests alone, and everybody has it.
+The private key is only for these tests, and is public.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ BITS: Final = 512
 
 @cache
 def vectors() -> dict[str, Any]:
-    """key: a private key as PEM. sealed: for that key, SIMPLEBLOB and body by provider and algorithm.
-    signed: by hash, signatures of BODY, which the key `signer` verifies."""
+    """The stored answers.
+
+    key: a private key as PEM. sealed: for that key, the SIMPLEBLOB and the body by provider and algorithm.
+    signed: by hash, signatures of BODY, which the key `signer` verifies.
+    """
     found: dict[str, Any] = json.loads(FILE.read_text())
     return found
 

@@ -1,4 +1,4 @@
-"""A log rotates by size, whoever else writes to it, and ends nobody."""
+"""A log rotates by size, even if others write to it, and ends no program."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_log_is_for_its_owner_alone_whatever_it_was_before(tmp_path: Path, uma
 
 
 def test_a_device_is_no_file_of_ours() -> None:
-    """It is written to; it does not rotate, and others may do what they could before."""
+    """It is written to, but does not rotate, and its permissions stay unchanged."""
     ours, theirs = os.openpty()
     try:
         before = os.fstat(theirs).st_mode
@@ -83,7 +83,7 @@ def test_what_the_process_says_on_stderr_goes_to_the_newest_file(tmp_path: Path)
 
 
 def test_lines_that_find_no_room_are_counted_and_end_nobody(tmp_path: Path) -> None:
-    """The limit of this process on the size of a file stands for a disk with no room."""
+    """The process's limit on file size stands for a full disk."""
     path = tmp_path / "a.log"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with LogFile(path) as file:

@@ -1,4 +1,4 @@
-"""What processes take, as the kernel tells it."""
+"""The time and memory of processes, as the kernel reports them."""
 
 from __future__ import annotations
 

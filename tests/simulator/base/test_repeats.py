@@ -1,4 +1,4 @@
-"""The same line again and again is counted; nothing is lost, and what is new is told at once."""
+"""A line that is repeated is counted; nothing is lost, and new lines are printed at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOWN = {"peer": "127.0.0.2", "reason": "connection refused by 127.0.0.2:1801"}
 
 
 def times(line: Line) -> int:
-    """How often what a line tells of has happened."""
+    """Return how many times the event of a line has happened."""
     return int(line[1].get("repeated", 1))
 
 

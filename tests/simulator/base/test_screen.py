@@ -1,4 +1,4 @@
-"""What people see while they wait, and programs do not."""
+"""Output for people who wait, which programs do not get."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CURSOR = "\x1b[?25h"
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What a terminal is sent on the standard error output."""
+    """Return what a terminal receives from the standard error output."""
     sent = io.StringIO()
     console = Console(file=sent, force_terminal=True, width=60, highlight=False)
     monkeypatch.setattr(screen, "wide_console", lambda **options: console)

@@ -1,4 +1,4 @@
-"""A call that meets itself, and where nobody can listen."""
+"""A call that meets itself, and one to a port without a listener."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A port at which nobody listens."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 class Unlucky(socket.socket):
-    """A socket to which the system gives the very port that it calls, as it does once in some 28,000 calls."""
+    """A socket to which the system gives the very port that it calls, as it does once in about 28,000 calls."""
 
     def connect(self, address: Any) -> None:
         self.bind(address)
@@ -35,7 +35,7 @@ class Unlucky(socket.socket):
 
 
 class UnluckyWithSource(socket.socket):
-    """The same where the caller names the address that it calls from."""
+    """The same for a caller that names the address from which it calls."""
 
     port = 0
 
@@ -124,7 +124,7 @@ def test_what_is_no_connection_of_tcp_has_no_round_trip() -> None:
 
 
 class Said:
-    """A system that says so much of tcp_info."""
+    """A system that returns so many bytes of tcp_info."""
 
     def __init__(self, info: bytes) -> None:
         self._info = info

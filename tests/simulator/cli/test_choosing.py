@@ -1,4 +1,4 @@
-"""A command that was made alone is the one that is made with all others."""
+"""A command that is built alone is the same as one that is built with all others."""
 
 from __future__ import annotations
 

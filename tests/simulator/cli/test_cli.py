@@ -1,4 +1,4 @@
-"""The command as a person meets it: what it prints and how it ends, before anything runs and when things go wrong."""
+"""The command as a person meets it: its output and its end, before anything runs and when things go wrong."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
 
 
 def identifiers(text: str | None, other: str | None) -> dict[str, str]:
-    """Of each message in a text, what it is called in another that names the same: where they begin is random."""
+    """Return a text's message identifiers with those of the same messages in another text: they begin at random."""
     found = (
         re.findall(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\\d+", each or "") for each in (text, other)
     )
@@ -217,7 +217,7 @@ def identifiers(text: str | None, other: str | None) -> dict[str, str]:
 
 
 def without_times(text: str) -> str:
-    """The text without its figures, which depend on when one looks."""
+    """Return the text without its figures, which depend on the time."""
     figures = re.sub(r"\d+(?:[.,]\d+)*", "#", text)
     spans = re.sub(r"# (?:min|h|d) # (?:s|min|h)|# (?:min|h|d)\b", "# s", figures)
     return re.sub(r"(try|again) now", r"\1 in # s", spans)
@@ -306,7 +306,7 @@ def test_misuse_is_one_line_with_what_to_do(
 
 
 FIRST = {"peers": "show", "failed": "list"}
-"""Groups that mean their first command when they are typed alone."""
+"""Groups that mean their first command if they are typed alone."""
 
 
 @pytest.mark.parametrize("group", sorted({str(group.name) for group in app.registered_groups} - {*FIRST}))
@@ -454,7 +454,7 @@ WRONG = (
     "replay nowhere --to 127.0.0.1:9",
 )
 SLOW = "sqlalchemy", "httpx", "pyarrow", "numpy", "deltalake", "duckdb", "pyspark", "mqproto.simulator.world"
-"""What takes a tenth of a second to import, and more."""
+"""Modules that take a tenth of a second or more to import."""
 TRIAL = """
 import sys
 from mqproto.simulator.cli.cli import run_command
@@ -467,7 +467,7 @@ for typed in wrong:
 
 @pytest.mark.long
 def test_a_wrong_argument_is_answered_before_anything_is_imported_that_takes_long(tmp_path: Path) -> None:
-    """Which modules are there is the same on every machine; how long they take is not."""
+    """The list of imported modules is the same on every machine; their import times are not."""
     capture = ROOT / "captures/samples/window.pcapng"
     done = subprocess.run(
         [sys.executable, "-c", TRIAL, str(capture), " ".join(SLOW), *WRONG],

@@ -1,4 +1,4 @@
-"""The text of a topology with the queues that its nodes have: read again, it is that."""
+"""The text of a topology with its nodes' queues: it is read back as the same topology."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ guids = st.binary(min_size=16, max_size=16).map(Guid).filter(lambda guid: guid !
 
 @st.composite
 def queues(draw: st.DrawFn) -> DeclaredQueue:
-    """A queue with any properties that a command or a file can give it."""
+    """Draw a queue with any properties that a command or a file can give it."""
     journal, goes_by = draw(st.booleans()), draw(st.sampled_from(["", "public", "connector"]))
     other: dict[str, Any] = {goes_by: draw(guids)} if goes_by else {}
     return DeclaredQueue(

@@ -1,4 +1,4 @@
-"""What every command says of itself: it fits a terminal of 80 columns, and speaks of no type of Python."""
+"""The help of every command: it fits a terminal of 80 columns, and mentions no Python types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS: Final = 80
 
 @cache
 def helps() -> dict[str, str]:
-    """The help of each command, and of each below it, by what is typed."""
+    """Yield the help of each command, and of each below it, by what is typed."""
 
     def those_of(command: Any, name: str, above: Any) -> Iterator[tuple[str, str]]:
         context = command.context_class(

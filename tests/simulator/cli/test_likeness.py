@@ -1,4 +1,4 @@
-"""A queue with the properties of another."""
+"""Queues with the properties of another queue."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ WRITTEN: Final = r"""
 
 
 def lines(text: str) -> list[tuple[str, str]]:
-    """What is typed or written, and what the complaint says of it."""
+    """Return the lines that are typed or written, and the complaint about each."""
     return [
         (wrong.strip(), words.strip())
         for wrong, _, words in (row.partition("=>") for row in text.split("\n")[1:-1])

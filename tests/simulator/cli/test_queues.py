@@ -1,4 +1,4 @@
-"""`mqproto node --name` and `mqproto queue`, with nodes in processes of their own that are killed."""
+"""`mqproto node --name` and `mqproto queue`, with nodes in separate processes that are killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OFFICE_HOST: Final = own_host(44)
 
 
 class Shop:
-    """A node alone, and what is typed to it."""
+    """A single node, and the commands typed to it."""
 
     def __init__(self, folder: Path, name: str = "shop") -> None:
         self.name = name
@@ -57,7 +57,7 @@ class Shop:
         return in_process(*arguments, "--topology", self.name, "--directory", self.folder)
 
     def queues(self) -> dict[str, tuple[bool, int | None]]:
-        """By name, whether it is transactional, and its quota."""
+        """Return, by name, whether each queue is transactional, and its quota."""
         listed = json.loads(self("queue", "list", "--json").out)
         return {queue["name"]: (queue["transactional"], queue["quota_kb"]) for queue in listed}
 
@@ -186,7 +186,7 @@ def test_what_the_readme_shows_of_a_node_alone_is_what_the_commands_say(
 
 
 def number_of_a_message(text: str) -> str:
-    """The text, without the number of a message alone, which begins anywhere."""
+    """Return the text without a message's number, which may begin anywhere."""
     return re.sub(r"(?m)^([0-9A-F-]{36}\\)[0-9]+$", r"\1N", text)
 
 
@@ -195,7 +195,7 @@ def number_of_a_message(text: str) -> str:
     "name", ["thename/ofmyservice", "a=b", "a@b", "a:b", "two words", "shop/orders", "x;journal"]
 )
 def test_whatever_name_a_queue_has_each_command_knows_it(tmp_path: Path, name: str) -> None:
-    """[MS-MQMQ] 2.1.1; WCF's services have slashes in theirs."""
+    """[MS-MQMQ] 2.1.1; WCF's services have slashes in their names."""
     with a_shop(tmp_path, "shop") as shop:
         name, _, journal = name.partition(";")
         assert shop("queue", "create", name, *(["--journal"] if journal else [])).status == DONE

@@ -1,4 +1,4 @@
-"""What a person types to a topology that `mqproto run` runs, and how that takes the death of a node."""
+"""Commands typed to a topology that `mqproto run` runs, and how the run copes with the death of a node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.simulator.typed import forked_programs
 with forked_programs():
     main()
 """
-"""`mqproto run`, whose nodes are forked: those of the test of one that cannot start are not."""
+"""`mqproto run` with forked nodes, except in the test of a node that cannot start."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def wait_for(running: Running, queue: str, count: int) -> None:
 
 
 def wait_until_acknowledged(running: Running) -> None:
-    """Wait until the sender awaits nothing more for `orders`: its consumer is ahead of the OrderAck."""
+    """Wait until the sender awaits nothing more for `orders`, because its consumer is ahead of the OrderAck."""
 
     def explained() -> str:
         return running("explain", "orders").out
@@ -322,7 +322,7 @@ def test_a_queue_is_purged_and_deleted(running: Running) -> None:
 
 
 def test_a_queue_that_one_node_has_made_is_one_that_others_send_to(running: Running) -> None:
-    """The file tells of none of them; the nodes do."""
+    """The file mentions none of these queues, but the nodes do."""
     assert running("queue", "create", r"destination\private$\bills", "--transactional").status == DONE
     assert running("queue", "create", "slips", "-n", "destination", "--quota-kb", "7").status == DONE
     listed = {queue["name"]: queue for queue in json.loads(running("queue", "list", "--json").out)}
@@ -378,9 +378,9 @@ def sessions_of_the_sender(running: Running) -> int:
 
 
 def connected(running: Running) -> int:
-    """A node opens a session when it has something to send: whatever ran before, or if nothing did, it is there now.
+    """Wait until a node has a session; it opens one when it has something to send.
 
-    How many there are: after a node was killed its neighbours and it may have called one another at once.
+    Return how many there are: after a kill, the node and its neighbours may have called one another at the same time.
     """
     running("send", "orders", "-b", "opens the way")
     assert running("receive", "orders", "--timeout", "60").out == "opens the way\n"
@@ -473,7 +473,7 @@ def test_a_node_that_a_run_does_not_know_yet_is_started_with_the_others(
 
 
 def newer_file(running: Running, folder: Path) -> tuple[Path, str]:
-    """A file with a node and a queue more than a run has, and what starts it anew."""
+    """Write a file with one more node and one more queue than a run has; return the command that restarts the run."""
     newer = folder / running.file.name
     newer.write_text(
         running.file.read_text("utf-8").replace(
@@ -534,7 +534,7 @@ def test_a_run_that_is_not_there_or_cannot_be_broken_is_one_line(running: Runnin
 
 
 def pid_of(store: Path) -> int:
-    """The process that has it open."""
+    """Return the process that has a file open."""
     for file in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):  # It is closed meanwhile, or another user's.
             if file.readlink() == store:
@@ -617,7 +617,7 @@ def test_a_node_that_cannot_start_takes_no_other_with_it_and_the_end_tells(tmp_p
 
 
 def lines_until(lines: Iterator[str], start: str) -> list[str]:
-    """The lines before one that begins so."""
+    """Return the lines before one that begins like this."""
     return list(takewhile(lambda line: not line.startswith(start), lines))
 
 

@@ -1,4 +1,4 @@
-"""The program `mqproto`: the processes that it starts run the modules that it runs."""
+"""The program `mqproto`: the processes that it starts run the same modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.conformance import ROOT
 
 
 def test_what_a_command_starts_is_not_looked_for_in_the_working_directory(tmp_path: Path) -> None:
-    """Another checkout may be there."""
+    """The working directory may contain another checkout."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mqproto").symlink_to(tmp_path / "elsewhere" / "mqproto")
     environment: dict[str, str] = {}
@@ -58,7 +58,7 @@ def test_the_version_is_said_without_what_commands_need() -> None:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, place: Path, version: str, **origin: object) -> None:
-    """Have a version installed in a place; `origin` is what pip records about where it came from (PEP 610)."""
+    """Install a version in a place; `origin` is pip's record of where it came from (PEP 610)."""
     record = json.dumps({"url": "https://example.org", **origin}) if origin else None
     found = SimpleNamespace(version=version, read_text=lambda name: record)
     monkeypatch.setattr(extras, "distribution", lambda name: found)

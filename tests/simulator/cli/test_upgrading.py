@@ -1,4 +1,4 @@
-"""What an earlier commit wrote, opened by the program of now: stores, journals, a history, tables; both in a chain."""
+"""Files of an earlier commit, opened by the current program: stores, journals, a history, tables; both in a chain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.long
 
 
 class Machine:
-    """The three nodes' machine: any command of it is typed to the earlier program, or to the one of now."""
+    """The three nodes' machine: each command is typed to the earlier program, or to the current one."""
 
     def __init__(self, folder: Path, earlier: Path) -> None:
         self.folder, self.earlier = folder, earlier
@@ -43,7 +43,7 @@ class Machine:
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, of: str, *typed: str | Path) -> subprocess.Popen[str]:
-        """Start a command, `of` a program: earlier or now."""
+        """Start a command, `of` a program: the earlier or the current one."""
         name = "simulator.cli.cli" if of == "earlier" else COMMAND[-1]
         place = {"PYTHONPATH": str(self.earlier if of == "earlier" else ROOT)}
         command = [sys.executable, "-P", "-m", name, *map(str, typed)]
@@ -60,18 +60,18 @@ class Machine:
             )
 
     def done(self, of: str, *typed: str | Path, status: int = 0) -> str:
-        """What a command prints that ends."""
+        """Return the output of a command that ends."""
         process = self.start(of, *typed)
         said, _ = process.communicate(timeout=200)
         assert process.returncode == status, (typed, said, self.said()[-2_000:])
         return said
 
     def said(self) -> str:
-        """What all commands have complained about."""
+        """Return all complaints of all commands."""
         return (self.folder / "stderr").read_text()
 
     def has(self, of: str, name: str, *typed: str | Path) -> str:
-        """Kill what runs under a name, and start a program that says when it is ready."""
+        """Kill the process with a name, and start a program that reports when it is ready."""
         self.kill(name)
         self.processes[name] = process = self.start(of, *(typed or ("node", name)))
         assert process.stdout is not None
@@ -82,7 +82,7 @@ class Machine:
         return line
 
     def kill(self, *names: str, number: int = signal.SIGKILL) -> None:
-        """Kill what runs under these names."""
+        """Kill the processes with these names."""
         for process in [self.processes.pop(name) for name in names if name in self.processes]:
             process.send_signal(number)
             process.communicate()

@@ -1,4 +1,4 @@
-"""The client of asyncio: what is cancelled has ended when its task goes on, and gives its messages back."""
+"""The asyncio client: a cancelled operation has ended when its task continues, and gives its messages back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def managers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueManagers
 
 @pytest.fixture
 def carried_out(managers: QueueManagers) -> Callable[[Program], None]:
-    """Runs a program of asyncio that has a client; no message may be left."""
+    """Runs an asyncio program that has a client; no message may be left."""
 
     async def whole(program: Program) -> None:
         async with connect(managers.topology, directory=managers.directory) as client:

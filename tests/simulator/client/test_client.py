@@ -1,4 +1,4 @@
-"""What an application may rely on: nothing is lost between a queue and its hands, and errors say what is known."""
+"""The promises to an application: nothing is lost between a queue and the application, and errors say what is known."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_receive_that_waits_gives_the_node_nothing_to_do_until_a_message
 
 
 async def numbers_in(client: Client, queue: str = "orders") -> list[int]:
-    """Take all that is in a queue."""
+    """Take everything from a queue."""
     numbers: list[int] = []
     while messages := await client.receive(queue, limit=500, timeout_s=0):
         numbers += [int(message.body) for message in messages]
@@ -508,7 +508,7 @@ async def test_the_messages_of_a_transaction_whose_node_was_restarted_are_where_
 
 
 async def hosting(topology: Topology, directory: Path, *, task_status: trio.TaskStatus[trio.Event]) -> None:
-    """A node, until the event is set; another one waits until it is gone."""
+    """Run a node until the event is set; another one waits until it is gone."""
     while True:
         try:
             async with running(topology, "destination", directory):
@@ -538,7 +538,7 @@ async def test_a_round_of_refusals_and_a_restart_do_not_pass_an_old_outcome_for_
 
 
 async def test_an_express_message_whose_node_died_with_it_is_in_doubt(tmp_path: Path) -> None:
-    """What the node had in memory alone is gone, so it cannot tell whether it had sent the message on."""
+    """The node had it only in memory, so it cannot tell whether it had sent the message on."""
     async with a_node_that_breaks_off(Operation.SEND).client(tmp_path) as client:
         with pytest.raises(InDoubt, match="broke before it answered SEND"):
             await client.send(NOTES, b"")
@@ -623,7 +623,7 @@ async def test_a_client_of_a_node_that_has_stopped_hears_of_it(topology: Topolog
 
 
 class FakeNode:
-    """Something that answers like a node, as `answers` says. Each connection finds another life of it."""
+    """A server that answers like a node, from `answers`. Each connection finds another life of it."""
 
     def __init__(
         self, answers: Callable[[control.ControlFrame, int], msgspec.Struct | EndOfConnection | None]
@@ -633,7 +633,7 @@ class FakeNode:
         self._answers = answers
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """One connection."""
+        """Serve one connection."""
         self.connections += 1
         life = self.connections
         buffer = FrameBuffer()
@@ -653,7 +653,7 @@ class FakeNode:
 
     @asynccontextmanager
     async def client(self, tmp_path: Path, patience_s: float = 60) -> AsyncIterator[Client]:
-        """A client of it."""
+        """Return a client of it."""
         path = places.prepared(places.socket_path(tmp_path, "fake"))
         listening = trio.socket.socket(trio.socket.AF_UNIX)
         await listening.bind(str(path))
@@ -669,11 +669,11 @@ class FakeNode:
 
 
 class EndOfConnection:
-    """Instead of an answer."""
+    """Stands for a closed connection instead of an answer."""
 
 
 def a_node_that_breaks_off(after: Operation) -> FakeNode:
-    """It dies of one kind of request."""
+    """A node that dies of one kind of request."""
 
     def answer(request: control.ControlFrame, _: int) -> msgspec.Struct | EndOfConnection:
         if request.operation == after:

@@ -1,4 +1,4 @@
-"""What a message's extension carries of what HTTP said."""
+"""The parts of an HTTP request that a message's extension carries."""
 
 from __future__ import annotations
 

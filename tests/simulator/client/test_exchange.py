@@ -1,4 +1,4 @@
-"""A caller is told how it ended, whatever happens to the connection, the node and the journal meanwhile."""
+"""A caller is told how its operation ended, whatever happens to the connection, the node and the journal meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTES = r".\private$\notes"
 
 @contextmanager
 def no_room(client: Client) -> Iterator[None]:
-    """The client's journal cannot grow."""
+    """Make sure that the client's journal cannot grow."""
     assert client.journal is not None
     db = client.journal._db
     [(pages,)] = db.execute("PRAGMA page_count").fetchall()
@@ -45,7 +45,7 @@ async def bodies(client: Client) -> list[bytes]:
 
 
 async def test_all_who_wait_are_told_that_the_journal_is_full(topology: Topology, tmp_path: Path) -> None:
-    """More than may be outstanding, so that some wait for others."""
+    """There are more than may be outstanding, so some wait for others."""
     async with (
         running(topology, "destination", tmp_path),
         connect(topology, "destination", tmp_path, journal=tmp_path / "a.journal") as client,
@@ -81,7 +81,7 @@ async def taken_in_a_transaction(client: Client) -> object:
 async def test_messages_whose_commit_the_journal_could_not_take_are_where_they_were(
     topology: Topology, tmp_path: Path, transactional: bool
 ) -> None:
-    """At once, and not only when the client ends."""
+    """They are there at once, and not only when the client ends."""
     async with (
         running(topology, "destination", tmp_path),
         connect(topology, "destination", tmp_path) as other,
@@ -119,7 +119,7 @@ async def test_a_commit_that_was_cancelled_before_its_turn_came_does_not_happen_
 async def test_what_was_never_sent_to_a_node_that_is_gone_is_never_sent(
     topology: Topology, tmp_path: Path, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked for in the moment in which the node is given up, or while it was away; who is told of it may rely on it."""
+    """It was requested just as the node was given up, or while it was away; the caller may rely on the report."""
     wish = control.Send(ORDERS, [Draft(body=b"0", transactional=True)])
     path = tmp_path / "a.journal"
     async with (
@@ -146,8 +146,9 @@ async def test_what_was_never_sent_to_a_node_that_is_gone_is_never_sent(
 
 @asynccontextmanager
 async def a_node(tmp_path: Path, *, breaks_off: bool) -> AsyncIterator[Path]:
-    """Something like a node, of a new life with each connection. What is sent on the first one has no answer: that
-    breaks off, or is silent from there on."""
+    """Run something like a node, with a new life for each connection. The first connection gets no answer: it breaks,
+    or is silent from some point on.
+    """
     lives = 0
     path = places.prepared(places.socket_path(tmp_path, "fake"))
 
@@ -206,7 +207,7 @@ async def test_those_behind_operations_in_doubt_have_their_turn(tmp_path: Path) 
 async def test_an_operation_that_a_silent_node_does_not_answer_is_asked_for_over_another_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the client had nothing to ask for when it began to listen."""
+    """This also holds if the client had nothing to request when it began to listen."""
     monkeypatch.setattr("mqproto.simulator.client.exchange.SILENCE_S", 0.05)
     async with a_node(tmp_path, breaks_off=False) as path, connect_to(path) as client:
         await trio.testing.wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""The words for those who are called at night: each value that a node tells becomes a reason and a time."""
+"""Explanations for people who are called at night: each value that a node reports becomes a reason and a time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def words(
     in_full: bool = True,
     **status: Any,
 ) -> list[str]:
-    """What is said of one node that tells this."""
+    """Return the words about a node that reports this."""
     found = NodeStatus(
         local=[local] if local else [],
         outgoing=[outgoing] if outgoing else [],

@@ -1,4 +1,4 @@
-"""What `mqproto store export` has written is sent anew as it was, and what cannot be is named."""
+"""The output of `mqproto store export` is sent again unchanged, and messages that cannot be sent are named."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def line(message: UserMessage | bytes, kind: QueueKind | None = QueueKind.LOCAL,
 def read(
     *lines: str, queue: str | None = None, has_journal: bool = False
 ) -> tuple[list[tuple[str, int]], list[str]]:
-    """By destination how many messages each run has; and why others are left out."""
+    """Return, by destination, how many messages each run has; and why others are left out."""
     found = read_import(lines, "a file", queue, has_journal=has_journal)
     return [(run.destination, len(run.drafts)) for run in found.runs()], [
         one.reason for one in found.left_out
@@ -224,7 +224,7 @@ EVERYTHING = [
 
 
 def without_names(message: ReceivedMessage) -> UserMessage:
-    """All that a packet says, but for who sent it, when, and as which message of a transaction."""
+    """Return everything in a packet except its sender, its time, and its place in a transaction."""
     found = message.record
     user = replace(found.user, message_id=0, sent_time_s=0, source_queue_manager=Guid(bytes(16)))
     if found.transaction is None:

@@ -1,4 +1,4 @@
-"""What a client keeps of its numbered operations: all that its next life must know, and nobody else's."""
+"""A client's journal of its numbered operations: everything that its next life must know, and nothing of others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def begun(identifier: int, parameter: bytes = b"p", tag: bytes = b"") -> tuple[i
 
 
 def as_a_kill_leaves_it(path: Path, folder: Path) -> Path:
-    """A copy of the journal, whose process goes on."""
+    """Copy the journal while its process continues."""
     for name in (path.name, f"{path.name}-wal"):
         (folder / name).write_bytes(path.with_name(name).read_bytes())
     return folder / path.name
@@ -71,7 +71,7 @@ def test_what_has_an_outcome_can_be_had_out_of_all_its_files(tmp_path: Path) -> 
 
 
 def test_outcomes_that_were_not_written_yet_are_asked_for_again(tmp_path: Path) -> None:
-    """They need no flush of their own: until the next operation begins, the node remembers them."""
+    """They need no separate flush: until the next operation begins, the node remembers them."""
     path = tmp_path / "a.journal"
     with memory_folder() as folder, opened(path) as journal:
         journal.begin([begun(0, tag=b"t")])
@@ -122,7 +122,7 @@ def test_a_full_disk_loses_no_outcome_and_when_there_is_room_the_journal_goes_on
 
 
 def test_a_commit_that_fails_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
-    """The limit of this process on the size of a file stands for a disk with no room when it is flushed."""
+    """The process's limit on file size stands for a disk that has no room for the flush."""
     path = tmp_path / "a.journal"
     with opened(path) as journal:
         journal.begin([begun(0, tag=b"t")])
@@ -162,7 +162,7 @@ def test_a_journal_is_of_one_node(tmp_path: Path) -> None:
 
 
 def test_a_birth_and_all_that_has_an_outcome_are_on_disk_together(tmp_path: Path) -> None:
-    """With the new birth a node would carry out once more what the journal still has without an outcome."""
+    """After only a new birth, a node would repeat operations that the journal still has without an outcome."""
     with opened(tmp_path / "a.journal") as journal:
         journal.begin([begun(0, tag=b"a"), begun(1, tag=b"b"), begun(2)])
         done(journal, 0, 5)
@@ -217,7 +217,7 @@ def test_a_file_that_is_something_else_is_refused_and_left_as_it_is(tmp_path: Pa
 
 
 def test_a_journal_is_backed_up_while_somebody_has_it_and_changes_it(tmp_path: Path) -> None:
-    """With what its log alone has, and after the log has begun anew."""
+    """The backup has the data that only its log has, also after the log has begun again."""
     for count in (1, 3_000):
         path, target = tmp_path / f"{count}.journal", tmp_path / f"{count}.copy"
         with opened(path) as journal:

@@ -1,4 +1,4 @@
-"""What an operator reads of all nodes at once; the commands themselves are in test_running.py."""
+"""The overview of all nodes for an operator; the commands themselves are in test_running.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def status(**lists: object) -> NodeStatus:
 
 
 def table(found: Mapping[str, NodeStatus | Away], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """The rows as they are printed, by cells that two spaces part."""
+    """Return the printed rows as cells, which two spaces separate."""
     oversee.show_queues(THREE, found)
     lines = capsys.readouterr().out.splitlines()
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]

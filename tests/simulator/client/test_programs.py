@@ -1,4 +1,4 @@
-"""The programs of a client's page, killed again and again: each order is answered once, and in order."""
+"""The programs on a client's page, killed repeatedly: each order is answered once, and in order."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def run_until(program: Path, managers: QueueManagers, client: BlockingClient, co
 
 
 def waiting(client: BlockingClient) -> int:
-    """How many answers are there."""
+    """Return how many answers are there."""
     return next(queue.waiting for queue in client.queues().local if queue.name == "replies")

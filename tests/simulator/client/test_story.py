@@ -1,4 +1,4 @@
-"""The story of a message, from logs that may be anything, in order, complete, and with what is missing said."""
+"""The story of a message, from logs of any content: in order, complete, and with missing parts named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIRST, SECOND = (str(MessageId(THREE.nodes["sender"].guid, ordinal)) for ordinal
 
 
 def line(event: str, message: str = FIRST, at_s: float = 0, node: str = "sender", **facts: Any) -> bytes:
-    """One line of a log."""
+    """Return one line of a log."""
     time = f"2026-11-22T19:00:{at_s:09.6f}Z"
     said = {"node": node, "message": message, **facts, "event": event, "level": "info", "timestamp": time}
     if not message:

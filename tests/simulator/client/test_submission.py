@@ -52,8 +52,8 @@ for line in sys.stdin:
 
 
 class Death(trio.abc.Instrument):
-    """Ends the process, as a kill would, after a number of steps of its tasks: a little later, or, without a delay,
-    when it has sent something more, and before it hears the answer.
+    """Ends the process as a kill would, after a number of steps of its tasks: a little later, or, without a delay,
+    after it has sent something more, and before it hears the answer.
     """
 
     def __init__(self, steps: int, delay_s: float) -> None:
@@ -80,7 +80,7 @@ def die_when_sent() -> None:
 
 
 def live(what: str, socket: Path, folder: Path, steps: int, delay_s: float) -> int:
-    """One life of an application that sends or receives, one message at a time; its end says that all is done."""
+    """Run one life of an application that sends or receives messages one by one; at last it prints that it is done."""
     control.BATCH_LIMIT = 1  # type: ignore[misc]
     messages = drafts(MESSAGES)
 
@@ -110,7 +110,7 @@ def topology() -> Topology:
 
 
 async def numbers_in(client: Client) -> list[int]:
-    """Take all that is in the queue."""
+    """Take everything from the queue."""
     numbers: list[int] = []
     while messages := await client.receive("orders", limit=5, timeout_s=0):
         numbers += [int(message.body) for message in messages]
@@ -125,7 +125,7 @@ class Lives:
         self.killed = 0
 
     def live(self, what: str, steps: int = -1, delay_s: float = 0.0) -> bool:
-        """Start it, to die after `steps` of its tasks, as Death says; whether it came to its end before."""
+        """Start it, to die after `steps` of its tasks by Death; return whether it reached its end before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{what} {steps} {delay_s}\n".encode())
@@ -221,7 +221,7 @@ async def test_runs_go_on_where_the_journal_is_whatever_is_behind_that(
 
 
 def test_what_earlier_versions_did_not_have_is_in_no_digest_where_it_says_nothing() -> None:
-    """Theirs are in the files that `--resume` goes on with."""
+    """Digests of earlier versions are in the files with which `--resume` continues."""
     plain = Draft(body=b"one", label="l", priority=5)
     listed = Draft(body=b"\xff", transactional=True, destinations=("PUBLIC=x",))
     digest = _digest("orders", [plain, listed])
@@ -313,7 +313,7 @@ async def test_what_was_refused_is_asked_for_once_more_when_the_reason_is_gone(t
 
 
 def forget(store: Path, topology: Topology, invoker: bytes) -> None:
-    """As a node does that has waited for long enough."""
+    """Forget, like a node that has waited long enough."""
     node = topology.node_named("destination")
     with Store(places.store_path(store, node.name), node.guid) as opened:
         opened.load()
@@ -321,7 +321,7 @@ def forget(store: Path, topology: Topology, invoker: bytes) -> None:
 
 
 def move_away(store: Path, topology: Topology, invoker: bytes) -> None:
-    """What an operator does with a store that is damaged."""
+    """Move a store away, as an operator does if it is damaged."""
     for path in store.glob("destination.sqlite*"):
         path.rename(store / f"old-{path.name}")
 
@@ -331,7 +331,7 @@ def move_away(store: Path, topology: Topology, invoker: bytes) -> None:
 async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its_journal(
     topology: Topology, tmp_path: Path, happens: Callable[[Path, Topology, bytes], None], kept: int
 ) -> None:
-    """The first part was accepted, and nobody heard of it: the client was killed. It comes back a month later."""
+    """The first part was accepted, but the client was killed before it heard. It comes back a month later."""
     stores, journal = tmp_path / "stores", tmp_path / "a.journal"
     (file := tmp_path / "topology.toml").write_text(as_toml(topology))
     (lines := tmp_path / "lines").write_text("\n".join(map(str, range(1_000))))

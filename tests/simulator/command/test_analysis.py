@@ -1,4 +1,4 @@
-"""`mqproto analyse` as it is typed: what it prints, its JSON, its exit status, and how it complains."""
+"""`mqproto analyse` as it is typed: its output, its JSON, its exit status, and its complaints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def analysed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 
 
 def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The same without Spark."""
+    """Return the same without Spark."""
     status = run_command(["decode", *arguments])
     told = capsys.readouterr()
     return status, told.out, told.err

@@ -1,4 +1,4 @@
-"""Packets that somebody pasted: each is shown with its offset, and what is no packet with its reason."""
+"""Pasted packets: each is shown with its offset, and other bytes with the reason why they are not a packet."""
 
 from __future__ import annotations
 

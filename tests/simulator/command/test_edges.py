@@ -16,7 +16,7 @@ from tests.test_readme import Command, console_blocks
 
 
 def curl(command: Command, port: int) -> str:
-    """What the command prints, at another port."""
+    """Return the output of curl, at another port."""
     _, _, body, _, header, url = shlex.split(command.text)
     name, _, value = header.partition(": ")
     return httpx.post(
@@ -25,7 +25,7 @@ def curl(command: Command, port: int) -> str:
 
 
 def gateway(file: Path) -> list[str]:
-    """The command that starts one, with what it keeps beside the topology."""
+    """Return the command that starts a gateway, with the files that it keeps beside the topology."""
     place = ("--topology", str(file), "--directory", str(file.parent))
     return [*COMMAND, "gateway", "sender", *place, "--listen", "127.0.0.1:0"]
 
@@ -52,7 +52,7 @@ def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) ->
 
 
 def without_ordinals(answer: str | None) -> str:
-    """MessageIDs begin anywhere."""
+    """Return a text without ordinals, because MessageIDs begin anywhere."""
     return re.sub(r"(?<=\\\\)\d+", "N", answer or "")
 
 

@@ -57,14 +57,14 @@ SHOP, ATTACKER = "127.0.0.9", "127.0.0.66"
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Topology:
-    """`office`, and its neighbour `shop`, which comes from an address of its own and does not run."""
+    """`office`, and its neighbour `shop`, which has a separate address and does not run."""
     topology = parse(PAIR, "pair.toml").with_free_ports()
     (tmp_path / "pair.toml").write_text(as_toml(topology))
     return topology
 
 
 async def typed(folder: Path, *arguments: str) -> Done:
-    """A command about these nodes; they go on meanwhile."""
+    """Type a command about these nodes, which run meanwhile."""
     place = ("--topology", folder / "pair.toml", "--directory", folder)
     return await trio.to_thread.run_sync(partial(in_process, *arguments, *place))
 
@@ -84,7 +84,7 @@ def a_message(client: Guid, server: Guid, queue: int, number: int) -> UserMessag
 async def a_peer(
     topology: Topology, host: str = ATTACKER, client: Guid = X, at: str = "office"
 ) -> AsyncIterator[trio.SocketStream]:
-    """An open session with a node, from an address and in a name."""
+    """Open a session with a node, from an address and in a name."""
     stream = await trio.open_tcp_stream(*topology.nodes[at].address, local_address=host)
     async with stream:
         parameters = ConnectionParameters(
@@ -101,7 +101,7 @@ async def a_peer(
 
 
 async def until(client: Client, host: str, **values: Any) -> dict[str, Any]:
-    """What a node says of a host, as soon as one of its lines has these values."""
+    """Return a node's report about a host, as soon as one of its lines has these values."""
     while True:
         for peer in (await client.peers()).peers:
             found = {name: getattr(peer, name) for name in ("kind", "manager", "reason", *values)}
@@ -308,7 +308,7 @@ async def test_explain_names_the_host_that_floods_a_node_and_its_command_blocks_
 
 
 async def test_queues_and_explain_answer_whatever_is_held(pair: Topology, tmp_path: Path) -> None:
-    """A neighbour, or whoever has its address, makes 20,000 queues to queue managers that there are not."""
+    """A neighbour, or a program at its address, makes 20,000 queues to queue managers that do not exist."""
     count, listed = 20_000, 500
     shop = pair.nodes["shop"]
     made_up = b"".join(

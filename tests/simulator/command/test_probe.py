@@ -1,4 +1,4 @@
-"""Probing real nodes, and whatever else may listen at a port."""
+"""Probing real nodes, and other programs that may listen at a port."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.simulator.node.test_pings import a_chain
 from tests.simulator.running import running
 
 HASTE_S = 0.2
-"""The patience with those who will not answer."""
+"""The patience with nodes that will not answer."""
 LIOR = encode_packet(establish_connection(client=bytes(16), server=bytes(16), time_stamp_ms=0))[:16]  # type: ignore[arg-type]
 
 Manners = Callable[[trio.SocketStream], Awaitable[None]]
@@ -33,7 +33,7 @@ Manners = Callable[[trio.SocketStream], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(manners: Manners) -> AsyncIterator[int]:
-    """Somebody who listens, and treats each connection so; which port that is."""
+    """Run a server that treats each connection like this; return its port."""
     async with trio.open_nursery() as nursery:
 
         async def serve(stream: trio.SocketStream) -> None:
@@ -48,7 +48,7 @@ async def listening(manners: Manners) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def answering(answers: Callable[[Ping], list[bytes]]) -> AsyncIterator[int]:
-    """Somebody who answers datagrams so; which port that is."""
+    """Run a server that answers datagrams like this; return its port."""
     with trio.socket.socket(type=socket.SOCK_DGRAM) as bound:
         await bound.bind(("127.0.0.1", 0))
 
@@ -64,7 +64,7 @@ async def answering(answers: Callable[[Ping], list[bytes]]) -> AsyncIterator[int
 
 
 def a_free_port() -> int:
-    """A port at which nobody listens, neither for connections nor for datagrams."""
+    """Return a port without a listener for connections or datagrams."""
     _, port = reserved_address()
     return port
 
@@ -165,7 +165,7 @@ async def announce_a_huge_packet(stream: trio.SocketStream) -> None:
 
 
 async def drip(stream: trio.SocketStream) -> None:
-    """As slow as can be without the listener's knowing that it is kept waiting."""
+    """Send as slowly as possible without the listener noticing that it is kept waiting."""
     await stream.send_all(LIOR)
     while True:
         await stream.send_all(b"\0")
@@ -201,7 +201,7 @@ async def test_where_nobody_listens_that_is_said() -> None:
 
 
 async def test_a_connection_that_does_not_come_about_is_given_up(idle_clock: MockClock) -> None:
-    """A listener whose backlog is full leaves others waiting."""
+    """A listener with a full backlog leaves callers waiting."""
     with ExitStack() as held:
         full = held.enter_context(socket.socket())
         full.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""`mqproto report` and `mqproto tables`: what they write, print and answer, and how they refuse."""
+"""`mqproto report` and `mqproto tables`: their files, output, answers and refusals."""
 
 from __future__ import annotations
 

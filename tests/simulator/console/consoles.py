@@ -1,4 +1,4 @@
-"""Consoles that run in this process, for tests, and what a page is told by one."""
+"""Consoles that run in this process, for tests, and the events that a page gets from one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.simulator.running import Log
 async def console(
     topology: Topology, directory: Path, log: LogLines | None = None, tokens: Path | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A console on a free port, and a client that has its token."""
+    """Run a console on a free port; yield a client that has its token."""
     serve = partial(serve_console, Place(topology, directory), log or Log(), ("127.0.0.1", 0), tokens)
     async with trio.open_nursery() as nursery:
         address: str = await nursery.start(serve)
@@ -42,7 +42,7 @@ EVENT: Final = re.compile(rb"event: (\w+)\ndata: (.*)\n\n")
 
 @asynccontextmanager
 async def told(client: httpx.AsyncClient, **headers: str) -> AsyncIterator[Next]:
-    """What gives the next event that a page is told. Each comes in a chunk of its own."""
+    """Yield a function that returns the next event for a page. Each event comes in a separate chunk."""
     lines = {
         "Host": client.base_url.netloc.decode(),
         "Authorization": client.headers["Authorization"],

@@ -1,4 +1,4 @@
-"""Who may do what: programs and pages of this machine that have a token, and nobody else."""
+"""Access: only programs and pages of this machine that have a token may do anything."""
 
 from __future__ import annotations
 

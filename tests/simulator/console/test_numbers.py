@@ -51,11 +51,11 @@ new MutationObserver(() => {
 }).observe(document.body, { attributeFilter: ["data-at"] });
 0
 """
-"""Has the page keep what it shows of each sample, by the sample's time."""
+"""Make the page keep what it shows for each sample, by the sample's time."""
 
 
 class Desk(NamedTuple):
-    """Three nodes, a console beside them and a page that shows it, and what queues --json says of each sample."""
+    """Three nodes, a console beside them and a page that shows it, and the output of queues --json for each sample."""
 
     sender: Client
     destination: Client
@@ -64,7 +64,7 @@ class Desk(NamedTuple):
     sizes: list[int]
 
     async def asked(self, expression: str) -> Any:
-        """What an expression is in the page."""
+        """Return the value of an expression in the page."""
         return await trio.to_thread.run_sync(self.browser.evaluate, expression)
 
 
@@ -76,7 +76,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @asynccontextmanager
 async def watched(browser: Chromium, directory: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    """All of it, with twenty samples a second instead of two."""
+    """Run everything with twenty samples a second instead of two."""
     topology = load("three-node").with_free_ports()
     said: dict[int, list[dict[str, Any]]] = {}
     sizes: list[int] = []
@@ -111,7 +111,7 @@ async def watched(browser: Chromium, directory: Path, patch: pytest.MonkeyPatch)
 
 
 async def send(client: Client, queue: str, *, transactional: bool) -> None:
-    """Messages, few at a time and many."""
+    """Send messages, sometimes few and sometimes many at once."""
     for number in count():
         drafts = [Draft(body=b"x" * 100, transactional=transactional)] * (1, 3, 40)[number % 3]
         await client.send_many(rf"destination\{queue}", drafts)
@@ -119,7 +119,7 @@ async def send(client: Client, queue: str, *, transactional: bool) -> None:
 
 
 async def receive(client: Client, queue: str) -> None:
-    """Take some, and hold them for a moment."""
+    """Receive some messages, and hold them for a moment."""
     while True:
         async with client.transaction(queue, 50):
             await trio.sleep(0.05)
@@ -150,7 +150,7 @@ def number(text: str) -> int:
 
 
 def compare(shown: dict[str, dict[str, Any]], said: list[dict[str, Any]]) -> None:
-    """What a page shows of a sample is what is said of it, and nothing else is shown."""
+    """Check that a page shows what is reported for a sample, and nothing else."""
     sent, passed = Counter[str](), Counter[str]()
     sums = dict.fromkeys(("waiting", "kept", "outgoing", "held", *SUMS), 0)
     for node in said:

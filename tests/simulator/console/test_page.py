@@ -1,4 +1,4 @@
-"""The page in a real browser, beside nodes that run: what it shows, what it does, and for whom it can be used."""
+"""The page in a real browser, beside running nodes: what it shows, what it does, and that everybody can use it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENTER, TAB, ESCAPE = ("Enter", 13), ("Tab", 9), ("Escape", 27)
 
 
 class Desk(NamedTuple):
-    """Three nodes that run with a console, and a browser that shows it."""
+    """Three running nodes with a console, and a browser that shows it."""
 
     browser: Chromium
     address: str
@@ -30,24 +30,24 @@ class Desk(NamedTuple):
     directory: Path
 
     def typed(self, *arguments: str) -> Done:
-        """A command that is typed beside it."""
+        """Type a command beside it."""
         return in_process(*arguments, "--topology", self.file, "--directory", self.directory)
 
     def until(self, expression: str, value: object = True) -> None:
-        """Wait until the page is so."""
+        """Wait until the page satisfies a condition."""
         eventually(
             lambda: self.browser.evaluate(expression) == value,
             lambda: f"{expression} is {self.browser.evaluate(expression)}, not {value}",
         )
 
     def shows(self, selector: str, text: str) -> None:
-        """Wait until a text stands somewhere."""
+        """Wait until a text appears anywhere."""
         self.until(
             f"[...document.querySelectorAll({selector!r})].some((one) => one.textContent.includes({text!r}))"
         )
 
     def press(self, name: str, within: str) -> None:
-        """Press a button, by what is written on it."""
+        """Press a button, by its text."""
         button = f"[...document.querySelectorAll({within + ' button'!r})].find((one) => one.textContent === {name!r})"
         self.until(f"Boolean({button})")
         self.browser.evaluate(f"{button}.click()")
@@ -80,7 +80,7 @@ def desk(running: Desk) -> Desk:
 
 
 def rows(desk: Desk, section: str) -> dict[str, dict[str, str]]:
-    """What a table shows, by the row's key and what a cell is about."""
+    """Return the content of a table, by the row's key and the meaning of a cell."""
     found: dict[str, dict[str, str]] = desk.browser.evaluate(
         f"Object.fromEntries([...document.querySelectorAll('#{section} tbody tr')].map((row) => [row.dataset.key, "
         "Object.fromEntries([...row.cells].filter((cell) => cell.dataset.field).map((cell) => "
@@ -195,7 +195,7 @@ def test_traffic_ends_with_the_page_that_began_it(desk: Desk) -> None:
     entered: list[int] = []
 
     def has_ended() -> bool:
-        """Nothing came between ten looks, of which each takes longer than the page's traffic from one to the next."""
+        """Whether nothing came between ten looks, each of which takes longer than the gaps in the page's traffic."""
         [*_, destination] = json.loads(desk.typed("queues", "--json").out)
         entered.append(sum(queue["entered"] for queue in destination["local"]))
         return len(entered) > 10 and len({*entered[-10:]}) == 1
@@ -226,7 +226,7 @@ def test_texts_of_strangers_stay_text_wherever_they_are_shown(desk: Desk) -> Non
     arrows = "document.querySelectorAll('.ladder .arrow').length"
 
     def is_told() -> bool:
-        """With all that nodes have logged by now."""
+        """Wait until the page has everything that nodes have logged by now."""
         desk.press("Tell", "#story")
         desk.shows("#story-inner p", "<img src=x onerror=")
         return bool(desk.browser.evaluate(arrows) >= 4)
@@ -243,7 +243,7 @@ def test_texts_of_strangers_stay_text_wherever_they_are_shown(desk: Desk) -> Non
 
 
 def test_all_of_it_can_be_done_with_the_keyboard_alone(desk: Desk) -> None:
-    """Tab reaches the map, and what is chosen is told; a dialog takes the focus, gives it back, and asks first."""
+    """Tab reaches the map, and the selection is announced; a dialog takes the focus, gives it back, and asks first."""
     desk.typed("purge", r"destination\notes")
     for _ in range(3):
         desk.typed("send", r"destination\notes", "-b", "x", "--recoverable")
@@ -303,7 +303,7 @@ new MutationObserver((changes) => changes.forEach(({ target, type }) => {
 
 
 def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) -> None:
-    """By a screen reader, that is: it reads live regions anew, and what has the focus."""
+    """This is about a screen reader: it reads changed live regions again, and the element with the focus."""
     focused = "document.activeElement.textContent"
     crossed = "document.querySelector('#sessions [data-field=crossed]').textContent"
     desk.typed("purge", r"destination\orders")
@@ -339,7 +339,7 @@ def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) 
 
 @pytest.fixture(scope="module")
 def busy(running: Desk) -> Iterator[str]:
-    """A link that was cut, a message that failed, and an application that holds two; the identifier of one of those."""
+    """Make a cut link, a failed message, and an application that holds two; return the identifier of one of those."""
     running.typed("purge", r"destination\orders")
     sent = running.typed(
         "send", "orders", "-b", "x", "--transactional", "--label", "held", "--count", "5", "--dead-letter"
@@ -390,10 +390,10 @@ def test_it_can_be_read_by_day_and_by_night_on_any_screen(
 
 
 def readable(browser: Chromium, width: int, selector: str) -> None:
-    """What is shown can be read by everybody, and without scrolling aside.
+    """Check that everybody can read the page, without scrolling sideways.
 
     Args:
-        selector: what axe-core is to look at, if anything.
+        selector: the part that axe-core is to check, if any.
     """
     assert not selector or browser.barriers(selector) == []
     assert browser.evaluate(CONTRAST) == []

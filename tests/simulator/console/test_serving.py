@@ -1,4 +1,4 @@
-"""Where a console listens."""
+"""The addresses at which a console listens."""
 
 from __future__ import annotations
 

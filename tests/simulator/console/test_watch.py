@@ -1,4 +1,4 @@
-"""Nodes are asked once for all who look, and not at all while nobody does."""
+"""Nodes are asked once for all viewers, and not at all while there are none."""
 
 from __future__ import annotations
 

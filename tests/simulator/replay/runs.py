@@ -45,7 +45,7 @@ from tests.simulator.running import running
 
 TIMEOUT_S = 10.0
 LOOK_S = 0.02
-"""How often one looks for what nobody tells. Time has to pass in between, or an idle clock would stand still."""
+"""The time between two looks at something that nobody reports. Time has to pass, or an idle clock would stand still."""
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def nodes(
     detours: dict[tuple[str, str], tuple[str, int]] | None = None,
     only: str = "",
 ) -> AsyncIterator[None]:
-    """All nodes of a topology, or one of them, each finding its neighbours where the detours say."""
+    """Run all nodes of a topology, or one of them, each finding its neighbours through the detours."""
     async with AsyncExitStack() as stack:
         for name in topology.nodes:
             if name == only or not only:
@@ -66,7 +66,7 @@ async def nodes(
 
 @asynccontextmanager
 async def recorded(topology: Topology, directory: Path, capture: Path) -> AsyncIterator[None]:
-    """All nodes of a topology, and a capture of the links between them when they are gone."""
+    """Run all nodes of a topology, and record the links between them in a capture."""
     with capture.open("wb") as file:
         recorder = Recorder(file)
         links = Links(topology, recorder)
@@ -79,7 +79,7 @@ async def recorded(topology: Topology, directory: Path, capture: Path) -> AsyncI
 
 
 async def received(client: Client, queue: str, count: int) -> list[ReceivedMessage]:
-    """`count` messages of a queue."""
+    """Receive `count` messages from a queue."""
     found: list[ReceivedMessage] = []
     while len(found) < count:
         async with client.transaction(queue, limit=count - len(found), timeout_s=20) as messages:
@@ -88,13 +88,13 @@ async def received(client: Client, queue: str, count: int) -> list[ReceivedMessa
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Return when something holds of which nobody tells."""
+    """Wait until a condition holds that nobody reports."""
     while not holds():  # noqa: ASYNC110
         await trio.sleep(LOOK_S)
 
 
 async def settled(client: Client) -> None:
-    """Return when nothing of what a node has sent is unanswered."""
+    """Wait until everything that a node has sent is answered."""
     while True:
         if not any(queue.waiting or queue.unread for queue in (await client.queues()).outgoing):
             return
@@ -102,12 +102,12 @@ async def settled(client: Client) -> None:
 
 
 def contents(messages: list[ReceivedMessage]) -> list[tuple[str, int, bytes]]:
-    """What the applications said."""
+    """Return the contents of the applications' messages."""
     return [(message.label, message.priority, bytes(message.body)) for message in messages]
 
 
 async def played(capture: Path, to: tuple[str, int] | str = "", **options: Any) -> Report:
-    """A replay to whoever listens there."""
+    """Replay to the program that listens there."""
     where = to if isinstance(to, str) else f"{to[0]}:{to[1]}"
     arguments: dict[str, Any] = {"timeout_s": TIMEOUT_S, "to": where, **options}
     try:
@@ -120,7 +120,7 @@ async def played(capture: Path, to: tuple[str, int] | str = "", **options: Any) 
 async def consuming(
     topology: Topology, name: str, directory: Path, *queues: str
 ) -> AsyncIterator[list[ReceivedMessage]]:
-    """An application that receives whatever comes to some queues of a node."""
+    """Run an application that receives everything that comes to some queues of a node."""
     found: list[ReceivedMessage] = []
 
     async def receive(queue: str) -> None:
@@ -141,7 +141,7 @@ Manners = Callable[[trio.SocketStream], Any]
 
 @asynccontextmanager
 async def listening(manners: Manners) -> AsyncIterator[tuple[str, int]]:
-    """Somebody who listens, and treats each connection like this; where he does."""
+    """Run a server that treats each connection like this; return its address."""
     async with trio.open_nursery() as nursery:
         [listener] = await nursery.start(partial(trio.serve_tcp, _forgiving(manners), 0, host="127.0.0.1"))
         yield listener.socket.getsockname()
@@ -169,7 +169,7 @@ def texts(report: Report) -> list[str]:
 
 @asynccontextmanager
 async def a_destination(tmp_path: Path) -> AsyncIterator[tuple[Topology, tuple[str, int]]]:
-    """The destination of the pair alone, fresh, with an application that receives orders."""
+    """Run only the destination of the pair, fresh, with an application that receives orders."""
     topology, folder = a_pair(), tmp_path / "fresh"
     folder.mkdir()
     async with nodes(topology, folder, only="destination"):
@@ -177,7 +177,7 @@ async def a_destination(tmp_path: Path) -> AsyncIterator[tuple[Topology, tuple[s
 
 
 async def a_run_with(tmp_path: Path, talk: list[Said], **options: Any) -> Report:
-    """A capture in which all went well, played to a destination of the pair."""
+    """Play a capture in which all went well to a destination of the pair."""
     async with (
         a_destination(tmp_path) as (topology, address),
         consuming(topology, "destination", tmp_path / "fresh", "orders"),
@@ -186,7 +186,7 @@ async def a_run_with(tmp_path: Path, talk: list[Said], **options: Any) -> Report
 
 
 def to_orders(topology: Topology, *numbers: int, **changes: Any) -> list[UserMessage]:
-    """Messages of the pair's sender to its orders."""
+    """Return messages from the pair's sender to its orders."""
     sender, destination = topology.nodes["sender"], topology.nodes["destination"]
     names: dict[str, Any] = {
         "source": sender.guid,
@@ -197,7 +197,7 @@ def to_orders(topology: Topology, *numbers: int, **changes: Any) -> list[UserMes
 
 
 def of_pair(topology: Topology) -> list[Said]:
-    """The handshake of the pair."""
+    """Return the handshake of the pair."""
     return handshake(
         client=topology.nodes["sender"].guid,
         server=topology.nodes["destination"].guid,
@@ -207,7 +207,7 @@ def of_pair(topology: Topology) -> list[Said]:
 def a_talk(
     topology: Topology, order: Sequence[int], pause_s: float = 0.0, *, final_ack: bool = False
 ) -> list[Said]:
-    """The pair's sender sends in this order, and pauses before the last; all is acknowledged."""
+    """Let the pair's sender send in this order, and pause before the last message; all are acknowledged."""
     ends: dict[str, Any] = {"source": topology.nodes["destination"].guid, "to": topology.nodes["sender"].guid}
     messages = to_orders(topology, *order)
     answers = [an_order_ack(max(order), **ends)]
@@ -226,7 +226,7 @@ def a_talk(
 
 
 class Peer:
-    """Takes a session as the destination, and then does what a test wants of it with each packet."""
+    """Accepts a session as the destination, and then does with each packet what a test wants."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -258,7 +258,7 @@ class Peer:
 
 
 def saved(count: int) -> bytes:
-    """A SessionAck for `count` recoverable messages."""
+    """Return a SessionAck for `count` recoverable messages."""
     return encode_packet(acknowledged(Side.SERVER, count).packet)
 
 

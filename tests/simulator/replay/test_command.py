@@ -1,4 +1,4 @@
-"""What may be typed, what is refused, and what is printed."""
+"""The options of the command, its refusals, and its output."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COUNT = 30
 
 
 class Names(trio.abc.HostnameResolver):
-    """A world with one name, of a computer elsewhere."""
+    """A world with one name, which belongs to a computer elsewhere."""
 
     async def getaddrinfo(self, host: Any, port: Any, *_: Any) -> Any:
         if host != b"msmq.example":
@@ -188,7 +188,7 @@ def test_the_speed_is_the_peers_own_unless_bytes_are_played(
 
 
 class TwoAddresses(trio.abc.HostnameResolver):
-    """A name whose first address is nobody's, as localhost is where only IPv4 is listened at."""
+    """A name whose first address is unused, like localhost's if only IPv4 is listened at."""
 
     async def getaddrinfo(self, host: Any, port: Any, *_: Any) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (it, port)) for it in ("127.0.0.9", "127.0.0.1")]
@@ -232,7 +232,7 @@ async def test_one_message_is_played_alone_as_a_transaction_of_its_own(
 async def test_a_node_sends_one_message_as_a_new_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has what the captured one had, but its name; the node's own sequence goes on."""
+    """It has the captured message's content but a new identity; the node's own sequence continues."""
     file = tmp_path / "desk.toml"
     file.write_text('name = "desk"\n[node.desk]\n[node.desk.queue.orders]\ntransactional = true\n')
     topology = parse(file.read_text(), str(file)).with_free_ports()
@@ -293,7 +293,7 @@ async def test_a_stranger_hears_why_no_order_ack_may_come(tmp_path: Path, idle_c
 
 
 async def record(capture: Path, folder: Path) -> None:
-    """A run of the pair as processes."""
+    """Record a run of the pair as processes."""
     topology = load("pair").with_free_ports()
     with capture.open("wb") as file:
         recorder = Recorder(file)
@@ -317,7 +317,7 @@ async def record(capture: Path, folder: Path) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("forked_programs")
 async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(tmp_path: Path) -> None:
-    """Recorded and replayed: the same messages arrive, in order, the comparison is clean, and the status is 0."""
+    """It is recorded and replayed: the same messages arrive, in order, the comparison is clean, and the status is 0."""
     capture = tmp_path / "run.pcapng"
     await record(capture, tmp_path / "recorded")
     topology = load("pair").with_free_ports()
@@ -339,7 +339,7 @@ async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(
 
 
 def run_and_read(arguments: list[str]) -> tuple[int, str]:
-    """The command in a process of its own, and what it prints."""
+    """Run the command in a separate process; return its output."""
     command = [sys.executable, "-m", "mqproto.simulator.cli.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=os.environ, check=False)
     return done.returncode, done.stdout
@@ -359,7 +359,7 @@ async def test_a_difference_is_status_1_and_a_line_with_messages_and_frames(tmp_
 
 
 async def test_what_the_readme_shows_is_what_the_command_says(tmp_path: Path, idle_clock: MockClock) -> None:
-    """But for figures, and for the fields, which depend on how fast the run was."""
+    """Figures may differ, and so may the fields that depend on the speed of the run."""
     capture = tmp_path / "run.pcapng"
     (tmp_path / "recorded").mkdir()
     topology = load("pair").with_free_ports()
@@ -384,6 +384,6 @@ async def test_what_the_readme_shows_is_what_the_command_says(tmp_path: Path, id
 
 
 def without_figures(text: str) -> list[str]:
-    """Its lines, with # for every number, address and file of numbers, however wide."""
+    """Return its lines with # for every number, address and file of numbers, however wide."""
     tidy = re.sub(r" +", " ", re.sub(r"\b\d+(?:[.:,]\d+)*\b", "#", text))
     return [line.strip() for line in tidy.splitlines()]

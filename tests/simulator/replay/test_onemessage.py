@@ -1,4 +1,4 @@
-"""One message of a capture: which one is meant, what is played of it, and the same as a new message."""
+"""One message of a capture: how it is named, which packets of it are played, and the same as a new message."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUEUE = f"PRIVATE={guid_text(DESTINATION)}\\00000011"
 
 
 def found(path: Path, text: str, **options: Any) -> Script:
-    """The script of the one message that is called so."""
+    """Return the script of the one message with this name."""
     packets = seen(path)
     part, identity = find_message(packets, survey(packets), MessageNamed(text, "--message"), **options)
     return alone(read_script(packets, part), identity)

@@ -1,4 +1,4 @@
-"""What is to be sent when, what has come back, and what is still missing."""
+"""The packets to send and their times, the answers, and those that are still missing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def a_performance(
 
 
 def taken(performance: Performance, now_s: float) -> list[InFlight]:
-    """All that is to be sent by now."""
+    """Return everything that should be sent by now."""
     found = []
     while entry := performance.take(DESTINATION, NOW, now_s):
         found.append(entry)

@@ -1,4 +1,4 @@
-"""On a terminal one sees how far it is; in a pipe there is nothing to see."""
+"""A terminal shows the progress; a pipe gets nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the peer sends is taken in order and once, and acknowledged as a destination does."""
+"""The peer's messages are accepted in order and once, and acknowledged like a destination's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a replay, to people and to programs."""
+"""The report about a replay, for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def a_script(path: Path) -> Script:
 
 
 def a_conversation(script: Script, sent: int) -> Answers:
-    """The same messages, of which some were sent and nothing was answered."""
+    """Return the same messages, some of which were sent; nothing was answered."""
     live = Answers()
     for message in script.messages:
         live.expect(message.identity, message.place)

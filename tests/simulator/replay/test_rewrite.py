@@ -1,4 +1,4 @@
-"""What must differ is rewritten, and nothing else is."""
+"""Fields that must differ are rewritten, and nothing else is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capture is played to live queue managers, from its first connection to its last, and by whom it was recorded."""
+"""A capture is played to live queue managers, from its first connection to its last, for either side."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COUNT = 25
 
 
 async def record(topology: Topology, tmp_path: Path, *, final_ack: bool = False) -> tuple[Path, list[Any]]:
-    """A run of a topology, and what was delivered in it."""
+    """Record a run of a topology; return what was delivered in it."""
     capture, folder = tmp_path / "run.pcapng", tmp_path / "recorded"
     folder.mkdir()
     async with (
@@ -105,7 +105,7 @@ async def test_a_recorded_run_is_played_to_a_fresh_topology_and_the_same_message
 
 
 async def test_what_was_played_once_may_be_played_again(tmp_path: Path, idle_clock: MockClock) -> None:
-    """Neither is taken for a duplicate of the other, nor of the captured one."""
+    """Neither is taken for a duplicate of the other, or of the captured one."""
     async with a_destination(tmp_path) as (topology, address):
         notes = topology.nodes["destination"].queue("notes").identifier
         messages = [
@@ -250,7 +250,7 @@ async def test_the_capture_is_played_at_its_own_speed_or_another(
 
 
 def to_replies(topology: Topology, *numbers: int) -> list[UserMessage]:
-    """Messages of the pair's destination to its sender's replies."""
+    """Return messages from the pair's destination to its sender's replies."""
     sender, destination = topology.nodes["sender"], topology.nodes["destination"]
     return to_orders(
         topology,
@@ -265,7 +265,7 @@ def to_replies(topology: Topology, *numbers: int) -> list[UserMessage]:
 async def test_the_captured_server_is_played_to_a_live_client(
     tmp_path: Path, known: bool, idle_clock: MockClock
 ) -> None:
-    """It takes what the client sends, acknowledges it, and sends its own, as whoever the client asks for."""
+    """It accepts messages, acknowledges them, and sends its own, as the queue manager that the client asks for."""
     topology = a_pair()
     replies = to_replies(topology, 1, 2)
     talk = [

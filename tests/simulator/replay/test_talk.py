@@ -1,4 +1,4 @@
-"""A captured conversation is spoken anew, and what the peer does other than in the capture is found."""
+"""A captured conversation is spoken again, and differences in the peer's behaviour are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part played as it was captured: every byte, in order, and waiting where the capture waits."""
+"""A part played as it was captured: every byte, in order, with the waits of the capture."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_as_captured_the_server_is_played_to_a_live_client(
 
 
 async def test_malformed_packets_are_played_as_well(tmp_path: Path, idle_clock: MockClock) -> None:
-    """A label of 251 characters, one too long: framing takes it, and so does who only looks at bytes."""
+    """A label has 251 characters, one too many: framing accepts it, and so do readers that only look at bytes."""
     packet = bytearray(encode_packet(a_message(2)))
     packet[properties_offset(bytes(packet)) + 1] = 251
     capture = tmp_path / "c"

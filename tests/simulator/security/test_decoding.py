@@ -1,4 +1,4 @@
-"""`mqproto decode --keys`, as a person types it: bodies in clear, signatures judged, no secret in anything it says."""
+"""`mqproto decode --keys` as a person types it: decrypted bodies, verified signatures, and no secret in its output."""
 
 from __future__ import annotations
 

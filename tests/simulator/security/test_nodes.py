@@ -1,4 +1,4 @@
-"""Nodes with keys in files: what people type, from `mqproto keys make` to `mqproto receive`."""
+"""Nodes with keys in files: the commands that people type, from `mqproto keys make` to `mqproto receive`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def received(folder: Path, queue: str = r"shop\orders") -> dict[str, objec
 
 
 async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topology, tmp_path: Path) -> None:
-    """Also while a message waits: it is for the keys of then, and its certificate is the one of before."""
+    """This includes a waiting message: it is for the keys of that time, and its certificate is the earlier one."""
     log = Log()
     make = ("keys", "make", "--replace", "--bits", "1024", "--provider", "aes")
     async with running(pair, "office", tmp_path, log):
@@ -120,7 +120,7 @@ async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topolog
 async def test_who_sends_may_hear_of_new_keys_before_the_one_who_has_them(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """A node that just starts is told by nobody: it looks at the files before it refuses what is for others."""
+    """A node that is just starting is not told: it looks at the files before it refuses a message for other keys."""
     async with running(pair, "office", tmp_path), running(pair, "shop", tmp_path):
         await sent(tmp_path, r"shop\orders", "--encrypt", "--body", "before")
         await received(tmp_path)
@@ -252,7 +252,7 @@ def test_what_a_topology_says_of_keys_survives(pair: Topology, tmp_path: Path) -
 
 
 async def test_a_topology_names_private_keys_that_lie_elsewhere(pair: Topology, tmp_path: Path) -> None:
-    """Their public halves are where others look for them once the node has started."""
+    """Their public halves are in the usual place once the node has started."""
     (tmp_path / "office.keys" / "signing.pem").rename(tmp_path / "elsewhere.pem")
     (tmp_path / "office.public" / "signing.cer").unlink()
     named = f'{PAIR}[node.office.private_keys]\nsigning = "elsewhere.pem"\n'

@@ -1,4 +1,4 @@
-"""Private keys and session keys are looked for in all that a node and its commands write."""
+"""Private keys and session keys are looked for in everything that a node and its commands write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BODY: Final = "a body that nobody on the way is to read"
 
 
 def forms(secret: bytes) -> Iterator[bytes]:
-    """What people and programs make of some bytes: in both orders, raw, and as text."""
+    """Return the forms that people and programs give some bytes: in both orders, raw, and as text."""
     for data in (secret, secret[::-1]):
         yield data
         yield data.hex().encode()
@@ -53,13 +53,13 @@ def secrets_of(pair: KeyPair) -> Iterator[bytes]:
 
 @pytest.fixture
 def made() -> list[int]:
-    """How long the session keys were that were made."""
+    """The lengths of the session keys that were made."""
     return []
 
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch, made: list[int]) -> set[bytes]:
-    """All that is looked for; session keys are this one."""
+    """Everything that is looked for; all session keys are this one."""
 
     def random(size: int) -> bytes:
         made.append(size)

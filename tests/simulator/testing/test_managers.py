@@ -1,4 +1,4 @@
-"""The fixture `queue_managers`: in a test, and in somebody else's tests, of which it has to leave nothing."""
+"""The fixture `queue_managers`: in a test, and in other projects' tests, where it must leave nothing behind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_that_fails(queue_managers, number):
 
 @pytest.mark.long
 def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:
-    """In a suite that is not ours, in two processes of pytest-xdist."""
+    """It is in a suite that is not ours, in two processes of pytest-xdist."""
     (tmp_path / "test_somebody.py").write_text(SUITE)
     done = subprocess.run(
         [
@@ -101,7 +101,7 @@ def test_whoever_started_them_is_killed_and_they_end(tmp_path: Path) -> None:
 
 
 def nodes_in(folder: Path) -> list[str]:
-    """The command lines of the running nodes with a store below a folder."""
+    """Return the command lines of the running nodes with a store below a folder."""
     found = []
     for path in PROC.glob("[0-9]*/cmdline"):
         try:

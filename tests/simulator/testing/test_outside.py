@@ -1,4 +1,4 @@
-"""A suite as somebody has it who has nothing but `pip install 'mqproto[testing]'`; `make wheel` runs it like that."""
+"""A suite of a user who has only `pip install 'mqproto[testing]'`; `make wheel` runs it like that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node alone: a file with one [node], which its first start makes and which everybody finds by its name."""
+"""A single node: a file with one [node], which its first start makes and which everybody finds by its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ call = ["10.0.0.7"]
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which nodes have theirs."""
+    """The folder in which nodes keep theirs."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return tmp_path / "mqproto"
 

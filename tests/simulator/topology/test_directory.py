@@ -1,4 +1,4 @@
-"""What a topology means to one node: whom it calls for what."""
+"""The meaning of a topology for one node: which node it calls for which destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is believed to be whom, as a topology declares it."""
+"""The identities that are believed, as a topology declares them."""
 
 from __future__ import annotations
 

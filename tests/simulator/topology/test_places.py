@@ -1,4 +1,4 @@
-"""What has to be typed for a command to find the same nodes: whatever is printed works when it is pasted."""
+"""The options that a command needs to find the same nodes: every printed command works when it is pasted."""
 
 from __future__ import annotations
 

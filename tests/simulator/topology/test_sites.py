@@ -1,4 +1,4 @@
-"""Topologies whose sites say who comes next."""
+"""Topologies whose sites determine the next hops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ site = "north"
 
 
 def way(topology: Topology, *way: str) -> list[tuple[str, ...]]:
-    """The next hops of each node on a way, towards the last."""
+    """Return the next hops of each node on a way, towards the last."""
     return [topology.next_hops(here, way[-1]) for here in way[:-1]]
 
 

@@ -1,4 +1,4 @@
-r"""A topology says at once what is wrong with it, and knows every way and every queue."""
+r"""A topology reports at once what is wrong with it, and knows every way and every queue."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def guid(number: int) -> Guid:
 def network(
     count: int, pairs: list[tuple[int, int]], routes: dict[str, dict[str, str]] | None = None
 ) -> Topology:
-    """Nodes n0, n1, ... and links between them."""
+    """Return nodes n0, n1, ... and links between them."""
     nodes = [Node(name=f"n{i}", guid=guid(i + 1), host=f"127.0.0.{i + 1}") for i in range(count)]
     links = tuple(Link(f"n{a}", f"n{b}") for a, b in pairs)
     return Topology(name="t", nodes={node.name: node for node in nodes}, links=links, routes=routes or {})
@@ -58,7 +58,7 @@ def network(
 
 @st.composite
 def connected_networks(draw: st.DrawFn) -> Topology:
-    """Up to nine nodes, each reachable from each: a tree and some more links, in any order."""
+    """Draw up to nine nodes that can all reach one another: a tree and some more links, in any order."""
     count = draw(st.integers(1, 9))
     tree = {(draw(st.integers(0, i - 1)), i) for i in range(1, count)}
     more = draw(st.sets(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=6))
@@ -445,7 +445,7 @@ tables = st.recursive(
 
 
 def as_toml(value: Any) -> str:
-    """The value as inline TOML, with None as a word that TOML does not have."""
+    """Return the value as inline TOML, with None as a word that TOML does not have."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {as_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -500,13 +500,13 @@ def test_where_no_link_leads_there_is_no_next_hop() -> None:
 def test_nodes_of_one_host_may_share_its_ping_port_while_nobody_asks_there_for_one_of_them(
     settings: str,
 ) -> None:
-    """The first that starts answers at the usual port; with `require_pings` somewhere each needs one of its own."""
+    """The first to start answers at the usual port; if `require_pings` is set anywhere, each needs a separate port."""
     topology = parse(f"[node.a]\naddress = 'h:1'\n[node.b]\naddress = 'h:2'\n{settings}", "mine.toml")
     assert {node.ping_address for node in topology.nodes.values()} == {("h", 3527)}
 
 
 def test_a_free_port_is_one_of_udp_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system offers a port of TCP that somebody has of UDP."""
+    """The system offers a TCP port whose UDP port is in use."""
     taken = reserved_address()
     with socket.socket(type=socket.SOCK_DGRAM) as somebody:
         somebody.bind(taken)
@@ -728,6 +728,6 @@ print(len(others) > 0)
 
 
 def test_threads_may_read_their_first_topologies_at_once() -> None:
-    """msgspec looks at the types of fields then, in Python, where other threads may run."""
+    """msgspec then examines the types of fields, in Python code, where other threads may run."""
     done = subprocess.run([sys.executable, "-c", FIRST_READINGS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

@@ -1,4 +1,4 @@
-"""/metrics, /live and /ready of whoever is asked."""
+"""/metrics, /live and /ready of any program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def request(target: str, method: str = "GET") -> Request:
 
 
 class Asked:
-    """One who counts how often it is asked."""
+    """A program that counts how often it is asked."""
 
     def __init__(self, families: int = 1, slice_s: float = SLICE_S) -> None:
         self.count = 0

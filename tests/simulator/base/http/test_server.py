@@ -1,4 +1,4 @@
-"""HTTP for strangers: what is slow, large, malformed or too much has an end, and a clear one."""
+"""HTTP for strangers: slow, large, malformed and too many requests end, in a clear way."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def explain(fault: Fault) -> Answer:
 
 
 async def echo(request: Request) -> Answer:
-    """The method, the target, and the body. We are no proxy."""
+    """Answer with the method, the target, and the body. This is not a proxy."""
     if request.method == "CONNECT":
         return Answer(405, [], b"")
     body = b""
@@ -55,7 +55,7 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     paths: Sequence[str] = (),
 ) -> AsyncIterator[tuple[Server, Open]]:
-    """A server on a free port, stopped at the end, and what connects to it."""
+    """Run a server on a free port, stopped at the end; yield a function that connects to it."""
     server = Server(handler, explain, limits or Limits(), node_log(log or Log(), "test"), tls, paths)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_000)
     port = listeners[0].socket.getsockname()[1]
@@ -66,7 +66,7 @@ async def serving(
 
 
 async def rest_of(stream: trio.SocketStream) -> bytes:
-    """All that comes until the other end closes."""
+    """Return everything that comes until the other end closes."""
     data = b""
     with suppress(trio.BrokenResourceError):
         async for part in stream:
@@ -75,7 +75,7 @@ async def rest_of(stream: trio.SocketStream) -> bytes:
 
 
 async def answer_in(stream: trio.SocketStream) -> tuple[int, bytes]:
-    """Status and body of the next answer."""
+    """Return the status and body of the next answer."""
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
     client.send(h11.EndOfMessage())
@@ -96,7 +96,7 @@ GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def post(size_bytes: int, *headers: str) -> bytes:
-    """The head of a request with a body."""
+    """Return the head of a request with a body."""
     return "\r\n".join(
         ["POST /a HTTP/1.1", "Host: x", f"Content-Length: {size_bytes}", *headers, "", ""]
     ).encode()
@@ -185,7 +185,7 @@ async def test_who_does_not_read_the_answers_is_cut_off(idle_clock: MockClock) -
 
 
 async def test_a_body_is_read_no_faster_than_it_is_asked_for(idle_clock: MockClock) -> None:
-    """Of a body that nobody asks for, nothing is in our memory."""
+    """A body that nobody asks for takes none of our memory."""
     go_on = trio.Event()
 
     async def patient(request: Request) -> Answer:
@@ -228,7 +228,7 @@ async def test_a_target_may_be_a_whole_url_and_one_crlf_may_come_before_a_reques
 
 
 async def test_what_comes_behind_a_body_may_be_a_crlf_and_the_next_request(idle_clock: MockClock) -> None:
-    """[RFC 9112] 2.2; two of them are none."""
+    """[RFC 9112] 2.2; two CRLFs are an error."""
     async with serving() as (_, connect):
         async with await connect() as stream:
             await stream.send_all(post(3) + b"one\r\n" + GET + b"\r\n")
@@ -496,7 +496,7 @@ SLOW_BODY = HALF_HEAD + b"Content-Length: 10\r\n\r\n12345"
 
 
 async def is_full(stream: trio.SocketStream) -> bool:
-    """Whether it has lost its place, without a word if it was idle."""
+    """Whether a connection has lost its place, without a word if it was idle."""
     data = await rest_of(stream)
     return not data or data.endswith(b"full")
 
@@ -648,7 +648,7 @@ async def test_idle_and_stubborn_clients_do_not_keep_the_server_from_ending(idle
 
 
 class Source:
-    """Parts of an answer, as they are put; how many were asked for, and whether that is over."""
+    """The parts of an answer as they are added; how many were requested, and whether it is over."""
 
     def __init__(self, *parts: bytes, goes_on: bool = True) -> None:
         self.asked = 0
@@ -679,7 +679,7 @@ class Source:
 
 
 async def until_in(stream: trio.SocketStream, text: bytes) -> bytes:
-    """What comes, up to a text."""
+    """Return everything that comes, up to a text."""
     data = b""
     while text not in data:
         data += await stream.receive_some(65_536)

@@ -1,4 +1,4 @@
-"""What has to be typed for a command to find the same nodes."""
+"""The options that a command needs to find the same nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings in a file: what is typed comes first, and what cannot be is said by its name."""
+"""Settings in a file: typed options take precedence, and impossible settings are named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node(
     waypoints: Annotated[bool, typer.Option("--waypoints")] = False,
     secret: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
-    """Prints what it has."""
+    """Print the node's settings."""
     print((topology, count, factor, alone, queues, waypoints, secret))
 
 

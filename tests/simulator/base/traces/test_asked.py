@@ -1,4 +1,4 @@
-"""Who has asked for traces, and where these go: what is typed, and OpenTelemetry's own variables."""
+"""Requests for traces and their destination: typed options, and OpenTelemetry's own variables."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def carrying(**headers: str) -> bytes:
     ],
 )
 def test_a_parent_that_is_none_is_none(parent: str) -> None:
-    """[Trace Context] 3.2.2.2 to 3.2.2.5, 4: as if it had not come; its state is nobody's then."""
+    """[Trace Context] 3.2.2.2 to 3.2.2.5, 4: it counts as missing, and then its state is ignored."""
     assert trace_of({"traceparent": parent, "tracestate": "shop=1"}) is None
 
 

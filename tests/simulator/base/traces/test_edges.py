@@ -1,4 +1,4 @@
-"""Without traces a step changes nothing, and nothing of it is kept."""
+"""Without traces a step changes nothing, and nothing about it is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where traces are asked for they begin, and what is missing is said in one line."""
+"""If traces are requested they begin, and a missing package is named in one line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a new user does with our units, under a systemd that is process 1: what test_booted.py has it start.
+"""A new user's actions with our units, under a systemd that is process 1; test_booted.py starts this.
 
-    python -m tests.simulator.cli.service.booted FILE
+python -m tests.simulator.cli.service.booted FILE
 
-It runs as root in a container that nobody else uses. What became of everything is written to FILE as JSON.
+It runs as root in a container that nobody else uses. The results are written to FILE as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNITS: Final = {
     "mqproto-gateway": ["gateway"],
     "mqproto-trigger-billing": ["trigger", "--config", "/etc/mqproto/mqproto.toml#billing"],
 }
-"""By unit, how it is printed."""
+"""By unit, the command that prints it."""
 SETTINGS: Final = """\
 [node]
 name = "shop"
@@ -45,25 +45,25 @@ queue = "orders"
 url = "http://127.0.0.1:{port}/orders"
 """
 HANGS_S: Final = 3
-"""After so long systemd takes a node that says nothing for one that hangs; the unit has a minute for that."""
+"""After so long without a report from a node, systemd assumes that it hangs; the real unit has a minute for that."""
 RELOADS: Final = 2
 PATIENCE_S: Final = 60
 
 
 def run(*command: str) -> str:
-    """What it prints, and nothing is wrong with it."""
+    """Return the output of a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 def shown(unit: str, what: str) -> str:
-    """What systemd knows of a unit."""
+    """Return systemd's properties of a unit."""
     return run("systemctl", "show", unit, "--property", what, "--value").strip()
 
 
 def until_shown(unit: str, what: str, value: str) -> None:
-    """Wait for it."""
+    """Wait for a property."""
     end = time.monotonic() + PATIENCE_S
     while (now := shown(unit, what)) != value:
         assert time.monotonic() < end, f"{unit}: {what} is {now}"
@@ -75,7 +75,7 @@ def process_of(unit: str) -> int:
 
 
 class Trial:
-    """One machine, from a new user on it to services that have stopped."""
+    """One machine, from a new user on it to stopped services."""
 
     def __init__(self) -> None:
         self.found: dict[str, object] = {}
@@ -94,7 +94,7 @@ class Trial:
         self.operators: list[str] = []
 
     def run(self) -> None:
-        """All of it, in this order. Kills by hand are in tests of nodes; the end of one that hangs is systemd's."""
+        """Run everything, in this order. Tests of nodes have kills by hand; systemd ends a node that hangs."""
         self.install()
         run("systemctl", "start", *UNITS)
         came = [self.came_through("first")]
@@ -111,7 +111,7 @@ class Trial:
         }
 
     def install(self) -> None:
-        """As the first lines of the units say it."""
+        """Install the units as their first lines say."""
         settings = Path("/etc/mqproto/mqproto.toml")
         settings.parent.mkdir()
         Path("/home/letter").write_text("for nobody else")
@@ -137,14 +137,14 @@ class Trial:
         run("systemctl", "daemon-reload")
 
     def came_through(self, body: str) -> bool:
-        """A producer's request is a call of the service in the end."""
+        """Whether a producer's request becomes a call of the service in the end."""
         url = "http://127.0.0.1:8080/queues/orders/messages"
         with urllib.request.urlopen(url, body.encode(), timeout=PATIENCE_S) as answer:
             assert answer.status == 200
         return self.posted.get(timeout=PATIENCE_S) == body
 
     def walls(self) -> dict[str, bool]:
-        """What the node can do that it should not, tried in its place by root, for whom there is nothing but walls."""
+        """Return the forbidden actions that the node can do, tried as root, for whom only the unit's walls count."""
         inside = ["nsenter", "--target", str(process_of(NODE)), "--mount", "sh", "-c"]
 
         def can(what: str) -> bool:
@@ -158,7 +158,7 @@ class Trial:
         }
 
     def reloads(self) -> dict[str, list[object]]:
-        """By unit: the states it was seen in, whether it is the same process, and how often it was started anew."""
+        """Return, by unit, the states seen, whether the process is the same, and how often it was restarted."""
         before = {unit: process_of(unit) for unit in UNITS}
         states: dict[str, set[str]] = {unit: set() for unit in UNITS}
         for _ in range(RELOADS):
@@ -174,7 +174,7 @@ class Trial:
         }
 
     def hung(self) -> list[str]:
-        """What systemd says of the end of a node that hangs, and of what came after it."""
+        """Return systemd's log about the end of a hanging node, and about the next one."""
         os.kill(process_of(NODE), signal.SIGSTOP)
         until_shown(NODE, "NRestarts", "1")
         until_shown(NODE, "ActiveState", "active")
@@ -183,7 +183,7 @@ class Trial:
 
 
 def main(file: Path) -> None:
-    """Run it, and write what was found."""
+    """Run the trial, and write its results."""
     trial = Trial()
     try:
         trial.run()

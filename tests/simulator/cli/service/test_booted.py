@@ -1,6 +1,6 @@
 """Our units under a systemd that is process 1: it boots from this machine's files, in a container, and forgets all.
 
-What is written is in memory. It has no network but its own loopback, and starts nothing but what booted.py asks for.
+Written files are in memory. The container's only network is its loopback, and it starts only what booted.py asks for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROGRAM: Final = f"""\
 #!/bin/sh
 {PLACES} exec {PYTHON} -m mqproto.simulator.cli.cli "$@"
 """
-"""`mqproto` from where a unit sees it. Homes and /tmp, where a clone and its Python may be, it does not."""
+"""`mqproto` at a path that a unit can see. It cannot see homes and /tmp, where a clone and its Python may be."""
 TRIAL: Final = f"""\
 [Unit]
 SuccessAction=exit-force
@@ -56,7 +56,7 @@ exec "$@" </dev/null
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What became of everything."""
+    """The results."""
     folder = tmp_path_factory.mktemp("booted")
     memory, given, said = (folder / name for name in ("memory", "given", "said"))
     for each in (memory, given, said):

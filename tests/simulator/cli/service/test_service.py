@@ -1,4 +1,4 @@
-"""What a service manager makes of our programs: units that it takes, and what it is told."""
+"""Our programs under a service manager: it accepts our units, and is told what it needs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PATIENCE_S: Final = 60.0
 
 
 class Manager:
-    """Stands for systemd: it listens, and knows what it was told."""
+    """Stands for systemd: it listens, and records what it was told."""
 
     def __init__(self, path: Path) -> None:
         self.environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "20000"}
@@ -53,7 +53,7 @@ class Manager:
         self._socket.bind(str(path))
 
     def until(self, state: str) -> list[str]:
-        """What it is told up to this."""
+        """Return everything that it is told up to this text."""
         told: list[str] = []
         while state not in told:
             told += self._socket.recv(4_096).decode().splitlines()
@@ -72,7 +72,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 @contextmanager
 def started(manager: Manager, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """A program as a service manager starts it."""
+    """Start a program as a service manager would."""
     with subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         env={**os.environ, **manager.environment},
@@ -249,7 +249,7 @@ def test_the_files_of_settings_that_readmes_show_can_be(tmp_path: Path) -> None:
 
 
 def settings_in(readme: Path) -> Iterator[str]:
-    """The blocks that say which command takes them."""
+    """Return the blocks, with the command that takes each of them."""
     for text in re.findall(r"^```toml\n(.*?)^```", readme.read_text("utf-8"), re.M | re.S):
         if "--config" in text:
             yield text

@@ -62,7 +62,7 @@ def test_what_does_not_go_together_is_said() -> None:
 
 
 def a_report(**changes: Any) -> EdgesReport:
-    """Two producers with three messages each: all were accepted, one was refused by the consumer."""
+    """Return a report about two producers with three messages each: all were accepted, the consumer refused one."""
     messages = [*messages_of(0, 3, 7), *messages_of(1, 3, 7)]
     keys = [message.key for message in messages]
     bodies = {message.key: message.body for message in messages}

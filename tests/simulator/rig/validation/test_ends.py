@@ -1,4 +1,4 @@
-"""Each way in which a message can end is named by an audit, and a loss at each of these ends is missed by its name."""
+"""An audit names each way in which a message can end, and names a message as missing if it is lost at that end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.simulator.typed import in_process
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 AT_LEAST: Final = 25
-"""How many ways the issue of custody wants."""
+"""The number of ways that the requirements ask for."""
 IN_STORES: Final = frozenset(
     {
         End.IN_ITS_QUEUE,
@@ -47,12 +47,12 @@ IN_STORES: Final = frozenset(
 ROOM: Final = ("*-reserve", "*-wal-room", "*.life", "*-lock")
 named_ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 IN_SOME_STORE: Final = [way for way in WAYS if way.end is not End.HEARD_ELSEWHERE]
-"""Of all others: what its producer was told in a queue of his own, no store says."""
+"""All other ends: the ones that a producer heard of only in its own queue are not in any store."""
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> EndsReport:
-    """All ways were gone, and nobody runs any more."""
+    """The report after all ways have been taken and nothing runs any more."""
     return trio.run(run_ends, tmp_path_factory.mktemp("ends"))
 
 
@@ -100,14 +100,14 @@ def test_what_is_lost_where_it_was_is_missed_and_nothing_else_is(
 
 
 FAILED: Final = frozenset({End.IN_ERROR_QUEUE, End.IN_IN_DOUBT_QUEUE, End.DEAD_LETTER, End.LETTER_IN_DOUBT})
-"""Of these the desk has something to do."""
+"""The ends for which the desk has work."""
 LIFE: Final = ("state", "message", "message_class", "attempts", "reason")
-"""What is told of each life of a message."""
+"""The fields reported for each life of a message."""
 
 
 @pytest.fixture(scope="module")
 def told(place: Place) -> dict[str, dict[str, dict[str, Any]]]:
-    """By command and message, who has it as each tells it."""
+    """Return, by command and message, where the message is according to each command."""
     typed = ("-t", place.directory / "sender.seen.toml", "--directory", place.directory, "--json")
     audit = json.loads(in_process("audit", "--each", *typed).out)
     listed = json.loads(in_process("failed", "list", *typed).out)
@@ -152,7 +152,7 @@ def test_whoever_is_asked_tells_the_same_of_it(
 
 
 async def trail_in(place: Place, queue: str, key: str) -> Trail | None:
-    """What GET says."""
+    """Return the result of GET."""
     async with open_history(places.history_url(place.directory)) as history:
         return await trail_of(history, queue, key)
 
@@ -174,7 +174,7 @@ def test_what_its_holder_has_lost_is_missed_and_nothing_else_is(
 def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
     report: EndsReport, stopped: Audit, way: EndWay
 ) -> None:
-    """An answer that the audit does not know, and one that was never given."""
+    """One has an answer that the audit does not know, the other an answer that was never given."""
     message = message_of(report, way)
     answered = dict(report.lists.answered)
     sent = answered.pop(message)
@@ -203,7 +203,7 @@ def message_of(report: EndsReport, way: EndWay) -> str:
 
 
 def named(lists: Lists, audit: Audit) -> list[str]:
-    """The messages of which anything is said."""
+    """Return the messages about which anything is reported."""
     return [line.partition(" ")[0] for line in lists.differences(audit.answered)]
 
 
@@ -212,7 +212,7 @@ def named(lists: Lists, audit: Audit) -> list[str]:
 
 @contextmanager
 def lost(folder: Path, way: EndWay, names: Collection[str], key: str) -> Iterator[None]:
-    """Behind the back of the system, what tells who has a message is gone; it is back at the end."""
+    """Remove, behind the system's back, the data that shows where a message is; restore it at the end."""
     files = [path for path in folder.iterdir() if path.suffix in (".sqlite", ".log")]
     kept = {path: path.read_bytes() for path in files}
     if way.end in IN_STORES:
@@ -229,9 +229,9 @@ def lost(folder: Path, way: EndWay, names: Collection[str], key: str) -> Iterato
 
 
 def lose_packets(store: Path, names: Collection[str]) -> None:
-    """Rows of the message, or of its copy; the counts of the tables say afterwards that nothing is missing.
+    """Delete rows of the message, or of its copy; the counts of the tables then say that nothing is missing.
 
-    What its sender retains stays: it is not the sender who has the message.
+    The copy that its sender retains stays, because the sender no longer has the message.
     """
     owned = (
         "SELECT key, message.checksum, final_ack, packet FROM message JOIN queue ON queue = key >> ? "
@@ -250,7 +250,7 @@ def lose_packets(store: Path, names: Collection[str]) -> None:
 
 
 def forget(history: Path, names: Collection[str], key: str) -> None:
-    """All but that it was accepted."""
+    """Delete everything except that it was accepted."""
     with closing(sqlite3.connect(history)) as db, db:
         for name in {*names, key}:
             db.execute(
@@ -260,7 +260,7 @@ def forget(history: Path, names: Collection[str], key: str) -> None:
 
 
 def lose_lines(log: Path, names: Collection[str], key: str) -> None:
-    """The same of a log."""
+    """Delete the same from a log."""
     lines = log.read_text("utf-8").splitlines(keepends=True)
     log.write_text("".join(line for line in lines if not tells(line, names, key)), "utf-8")
 

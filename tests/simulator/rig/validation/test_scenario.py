@@ -1,4 +1,4 @@
-"""What a validation may do and expect."""
+"""The permitted actions and expectations of a validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A collector that cannot be had is told of once, and nobody waits for it."""
+"""A missing collector is reported once, and nothing waits for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.simulator.base.traces.sdk.exporting import Watched, ended_within
 
 
 class Collector(SpanExporter):
-    """Takes spans, or says in the SDK's way why not."""
+    """Accepts spans, or says in the SDK's way why not."""
 
     def __init__(self) -> None:
         self.trouble = ""

@@ -1,4 +1,4 @@
-"""The spans of gateways and triggers are as OpenTelemetry's conventions for messaging have them."""
+"""The spans of gateways and triggers follow OpenTelemetry's conventions for messaging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's notes of a message that belongs to a trace are spans, each as long as the message moves."""
+"""A node's notes about a message in a trace are spans, each as long as the message moves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def a_chain() -> Net:
 
 
 def told(traced: Traced, node: str, *notes: Note, called: str = "") -> Stays:
-    """Each note as a batch of its own."""
+    """Report each note as a separate batch."""
     taken = Stays(traced.tracer, node, guid_of(node), lambda name: called or name, lambda: 5)
     for note in notes:
         taken.take(note)
@@ -41,7 +41,7 @@ def told(traced: Traced, node: str, *notes: Note, called: str = "") -> Stays:
 
 
 def spans_of(net: Net, node: str) -> list[ReadableSpan]:
-    """What the notes of a node are as spans."""
+    """Return a node's notes as spans."""
     traced = Traced()
     told(traced, node, *net.nodes[node].notes).close()
     return traced.spans

@@ -1,4 +1,4 @@
-"""Spans begin where messages come from, so many a second, and say whose they are."""
+"""Spans begin where messages come from, at a limited rate, and name their service."""
 
 from __future__ import annotations
 
