@@ -337,8 +337,8 @@ class GatewayFront:
                 )
             return opened
         if request.header("Origin"):
-            # Any page in a browser on this machine could otherwise hand in messages, without being asked for a token.
-            raise Refusal(Code.FORBIDDEN, "pages in browsers may not hand in messages: ask for tokens")
+            # Any page in a browser on this machine could otherwise send messages, without being asked for a token.
+            raise Refusal(Code.FORBIDDEN, "pages in browsers may not send messages: ask for tokens")
         return Opened()
 
     async def _opened_queue(self, name: str, opened: Opened) -> GatewayQueue:

@@ -280,7 +280,7 @@ def _listening(options: GatewayOptions) -> socket.socket:
     """Listen at the address.
 
     Raises:
-        UsageError: the address is not available, or anybody could hand in messages there.
+        UsageError: the address is not available, or anybody could send messages there.
     """
     host, port = options.address
     try:
@@ -290,7 +290,7 @@ def _listening(options: GatewayOptions) -> socket.socket:
     is_guarded = options.tokens is not None or options.tls_clients is not None
     if options.allow_remote and not is_loopback and not is_guarded:
         raise UsageError(
-            f"{host}:{port} can be reached from outside, where anybody could hand in messages: type --tokens FILE, "
+            f"{host}:{port} can be reached from outside, where anybody could send messages: type --tokens FILE, "
             "which mqproto tokens make writes, or --tls-clients CA"
         )
     return listen(

@@ -48,7 +48,7 @@ class TokenRole(StrEnum):
     READ = "read"
     """Ask about the outcomes of messages."""
     SEND = "send"
-    """Hand in messages."""
+    """Send messages."""
     ALL = "all"
 
     def may(self, needed: TokenRole) -> bool:

@@ -1,4 +1,4 @@
-"""Producers that hand in messages over HTTP by "Message Producer Rules", and may be as careless as real ones.
+"""Producers that send messages over HTTP by "Message Producer Rules", and may be as careless as real ones.
 
 Each sends its messages one after the other, and repeats each, under the same id, until it gets a final answer: 200, or
 any status without Retry-After. Now and then a producer hangs up before the answer comes, or repeats a request that was
@@ -29,7 +29,7 @@ PAUSE_LIMIT_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to hand in.
+    """A message to send.
 
     queue: its name as in the URL.
     group: the group that its correlation id names; 0 for none.

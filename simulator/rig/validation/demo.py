@@ -139,7 +139,7 @@ class EdgesDemo(EdgeRig):
         self._kills = Counter[str]()
 
     async def run(self) -> EdgesReport:
-        """Start everything, hand in messages, kill programs, and wait until all owed messages have come.
+        """Start everything, send messages, kill programs, and wait until all owed messages have come.
 
         Raises:
             NodeError: a program does not start.

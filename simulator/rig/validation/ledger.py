@@ -49,7 +49,7 @@ class Failed(NamedTuple):
 class EdgeLedger:
     """All records about the messages of a run.
 
-    messages: all messages that the producers had to hand in, in the order of each producer.
+    messages: all messages that the producers had to send, in the order of each producer.
     processed: bodies by key, in the order in which the consumer processed them.
     audited: the end of each message that was answered 200, by its identifier, according to `mqproto audit` before the
     error queue is emptied.
