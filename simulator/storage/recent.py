@@ -100,7 +100,7 @@ class RecentRows:
         *,
         with_states: bool,
     ) -> None:
-        """Forget these rows, all lasting keys and all queues, which the tables now have; on request, all other states."""
+        """Forget these rows, all lasting keys and queues, which the tables now have; on request, all other states."""
         if rows:
             self.messages.take_keys([row.key for row in rows])
         for key in gone:
