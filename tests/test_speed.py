@@ -89,7 +89,7 @@ def does_not_grow(path: str, few: Cost, many: Cost) -> None:
 
 @pytest.fixture(scope="module")
 def usual() -> Cost:
-    """Return a chain with nothing else to do."""
+    """The cost of a chain with nothing else to do."""
     return speed.chain()
 
 

@@ -196,7 +196,7 @@ def errors_in(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionEr
 
 
 def verdict(label: str, faults: list[str]) -> str:
-    """Whether a cell is as it should be."""
+    """Return, in words, whether a cell is as it should be."""
     if label in CANNOT:
         return f"cannot: {CANNOT[label]}" if faults else "LIVES: take it out of CANNOT"
     return "FAILED" if faults else "ok"

@@ -74,7 +74,7 @@ LEFT_OUT: Final = ("log", "names", "tables")
 
 
 def series(seed: int, length: int) -> Iterator[Writes]:
-    """Draw `length` transactions; the first declares the queues."""
+    """Yield `length` random transactions; the first declares the queues."""
     yield Writes(queues=QUEUES)
     fresh = count(1)
     there: dict[int, list[int]] = {LOCAL: [], HELD: [], SEQUENCE: []}

@@ -260,7 +260,7 @@ class Way:
 
 
 def by_command(running: Running, queue: str, draft: Draft) -> MessageId:
-    """Use `mqproto send`; texts are typed, and other data is in files."""
+    """Send with `mqproto send`; texts are typed, and other data is in files."""
     options = {
         "label": draft.label,
         "priority": draft.priority,
@@ -311,7 +311,7 @@ def _spelt(correlation_id: bytes) -> str:
 
 
 def by_client(running: Running, queue: str, draft: Draft) -> MessageId:
-    """Use the client for trio."""
+    """Send with the client for trio."""
     managers = running.managers
 
     async def send() -> MessageId:
@@ -323,7 +323,7 @@ def by_client(running: Running, queue: str, draft: Draft) -> MessageId:
 
 
 def by_gateway(running: Running, queue: str, draft: Draft) -> MessageId:
-    """Use `mqproto gateway`, which puts every message on disk, and hears how it ends if nobody else does."""
+    """Send with `mqproto gateway`, which puts every message on disk, and hears how it ends if nobody else does."""
     headers = {
         "MQ-Label": quote(draft.label),
         "MQ-Time-To-Reach-Queue": str(draft.time_to_reach_queue_s),

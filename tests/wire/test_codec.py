@@ -294,7 +294,7 @@ def test_a_value_of_an_optional_header_that_breaks_a_rule_is_not_written(
 
 
 def fields_of(record: Any) -> list[tuple[Any, str]]:
-    """Yield every field of a packet, however deep, with its record and name."""
+    """Return every field of a packet, however deep, with its record and name."""
     found = []
     for field in dataclasses.fields(record):
         found.append((record, field.name))

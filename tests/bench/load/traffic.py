@@ -187,7 +187,7 @@ class Traffic:
                 nursery.start_soon(consume, self._queues[first::CONSUMERS])
 
     async def take(self, queue: str, timeout_s: float) -> None:
-        """Return the messages that one transaction receives."""
+        """Receive from a queue with one transaction, and keep what came."""
         self._received[queue] += await taken(self._receiver, queue, self._bodies, timeout_s)
 
     def check(self) -> None:

@@ -22,7 +22,7 @@ KNOWN: Final = names("a", "b", "c")
 
 
 def story() -> Scene:
-    """a sends two orders to c through b; the second hop breaks, the first order is sent again, and both arrive."""
+    """Return a scene: a sends c two orders through b; the second hop breaks, one order is repeated, and both arrive."""
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     first.send("a", transactional(1))

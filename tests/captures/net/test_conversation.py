@@ -170,7 +170,7 @@ def tshark(path: Path, *arguments: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def two_connections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a connection that ends well, with sequence numbers that wrap; then one on the same ports that is reset."""
+    """Write a connection that ends well, with sequence numbers that wrap; then one on the same ports that is reset."""
     path = tmp_path_factory.mktemp("captures") / "two.pcapng"
     first = TcpConversation(CLIENT, SERVER, client_sequence=2**32 - 100_000, server_sequence=2**32 - 2)
     second = TcpConversation(

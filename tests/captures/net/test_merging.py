@@ -15,7 +15,7 @@ HOUR_NS = 3_600 * 10**9
 
 
 def in_two(late_ns: int) -> list[list[Frame]]:
-    """Write a file for each direction."""
+    """Return the frames of two files, one for each direction."""
     told = halves(talked(300), late_ns)
     return [[frame._replace(number=0) for frame in told if frame.interface == one] for one in (EAST, WEST)]
 
@@ -67,7 +67,7 @@ def test_damage_of_one_ends_no_other() -> None:
 
 
 def in_three(names: list[str]) -> dict[str, list[Frame]]:
-    """Write the capture of a sniffer that began a new file twice."""
+    """Return the frames of a sniffer that began a new file twice, by file."""
     frames = [Frame(time_ns, data) for time_ns, data in enumerate(talked(300), 1)]
     size = -(-len(frames) // 3)
     return {name: frames[place * size : (place + 1) * size] for place, name in enumerate(names)}

@@ -159,7 +159,7 @@ def exchanged(count: int, connections: int, *, bare: bool) -> list[Frame]:
 
 
 def shares(count: int) -> Iterator[list[int]]:
-    """Draw which of two interfaces each frame uses: strictly in turns, several at a time, or by chance."""
+    """Yield which of two interfaces each frame uses: strictly in turns, several at a time, or by chance."""
     yield [place % 2 for place in range(count)]
     yield [place // 5 % 2 for place in range(count)]
     for seed in range(12):

@@ -69,7 +69,7 @@ def complain(scores: dict[str, Score]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], World]:
-    """Return worlds by their seeds, each analysed once."""
+    """Returns worlds by their seeds, each analysed once."""
     folder = tmp_path_factory.mktemp("worlds")
     return cache(lambda seed: world(seed, folder))
 

@@ -181,7 +181,7 @@ class Protection:
         it.flags &= ~EB
 
     def _authenticate(self, message: UserMessage, it: Security) -> None:
-        """Return the value of AS, and the owner of the certificate."""
+        """Check the signature, and set AS; check the owner of the certificate."""
         made = it.signature or message.list_signature
         if made:
             key = self._key_of(it.certificate)

@@ -294,7 +294,7 @@ class Exchange:
         await client.send_many(",".join(f"letter\\private$\\{each}" for each in names), [draft])
 
     async def _heard_by_ours(self, client: Client, wishes: Mapping[str, Wish]) -> None:
-        """Return what the peer reported about each message: to the administration queue, and refusals by FinalAcks."""
+        """Check the peer's reports about each message: to the administration queue, and refusals by FinalAcks."""
         expected: Counter[tuple[str, str]] = Counter()
         letters: set[tuple[str, str]] = set()
         for name, wish in wishes.items():

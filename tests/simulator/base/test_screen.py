@@ -17,7 +17,7 @@ CURSOR = "\x1b[?25h"
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """Return what a terminal receives from the standard error output."""
+    """The text that a terminal receives from the standard error output."""
     sent = io.StringIO()
     console = Console(file=sent, force_terminal=True, width=60, highlight=False)
     monkeypatch.setattr(screen, "wide_console", lambda **options: console)

@@ -653,7 +653,7 @@ class FakeNode:
 
     @asynccontextmanager
     async def client(self, tmp_path: Path, patience_s: float = 60) -> AsyncIterator[Client]:
-        """Return a client of it."""
+        """Provide a client of it."""
         path = places.prepared(places.socket_path(tmp_path, "fake"))
         listening = trio.socket.socket(trio.socket.AF_UNIX)
         await listening.bind(str(path))

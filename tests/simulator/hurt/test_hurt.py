@@ -98,7 +98,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def three_stores(folder: Path, length: int) -> None:
-    """Return the stores of two nodes that are killed, and of one that is stopped."""
+    """Make the stores of two nodes that are killed, and of one that is stopped."""
     folder.mkdir()
     left: dict[str, bytes] = {}
     for seed, name in enumerate("abc"):

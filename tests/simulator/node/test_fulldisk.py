@@ -36,7 +36,7 @@ def way_to_mount() -> list[str] | None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return the outcomes."""
+    """The results of the trial."""
     way = way_to_mount()
     if way is None:
         pytest.skip("a small disk cannot be mounted here: run as root, or allow user namespaces")

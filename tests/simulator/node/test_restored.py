@@ -320,7 +320,7 @@ async def live(topology: Topology, folder: Path) -> int:
 
 
 def delays(count: int) -> Iterable[float]:
-    """Draw delays: many within the start, some much later.
+    """Yield delays: many within the start, some much later.
 
     Each tenth is 0: kill once something was sent, however long that takes.
     """

@@ -12,7 +12,7 @@ from mqproto.simulator.node.shares import ACCOUNTS, DEBT_LIMIT_S, Shares
 
 
 async def served(shares: Shares, host: str, cost_s: float, rounds: list[str]) -> None:
-    """Return the share of a connection that always has something to be read."""
+    """Serve a connection that always has something to be read."""
     while True:
         await shares.turn(host)
         rounds.append(host)

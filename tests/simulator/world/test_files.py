@@ -288,7 +288,7 @@ def test_all_that_a_killed_process_has_done_is_there_but_for_the_transaction_tha
 
 
 def a_life(files: SimulatedFiles) -> None:
-    """Draw steps of all kinds."""
+    """Take steps of all kinds."""
     file = files.create(FILE)
     file.allocate(SIZE_BYTES)
     file.write(0, [OLD, NEW])

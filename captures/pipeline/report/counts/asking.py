@@ -67,7 +67,7 @@ select thing, step, sum(change) from (
 
 @contextmanager
 def asked(tables: Tables) -> Iterator[DuckDBPyConnection]:
-    """Return a connection with all tables, in limited memory. Unwritten tables have no rows.
+    """Provide a connection with all tables, in limited memory. Unwritten tables have no rows.
 
     Raises:
         OSError: a table cannot be read, or there is no room on disk for data beyond that memory.

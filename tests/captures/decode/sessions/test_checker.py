@@ -136,7 +136,7 @@ def found(packets: list[SeenPacket]) -> list[Finding]:
 
 
 def cut(seen: SeenPacket, size_bytes: int) -> None:
-    """Return a packet of which the capture has only the beginning."""
+    """Cut a packet, so that the capture has only its beginning."""
     seen.cut_bytes = seen.snapped_bytes = len(seen.data) - size_bytes
     seen.data = seen.data[:size_bytes]
 

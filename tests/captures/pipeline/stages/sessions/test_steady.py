@@ -132,7 +132,7 @@ def test_whatever_two_ends_send_each_other_the_verdict_is_that_of_one_by_one(
 
 
 def rounds(wire: Wire, count: int) -> None:
-    """Return rounds in which both ends send and acknowledge, following the protocol."""
+    """Let both ends send and acknowledge in rounds, following the protocol."""
     for number in range(count):
         for _ in range(3):
             wire.send("a", transactional(len(wire.scene.packets)), riding=number % 2 == 1)
