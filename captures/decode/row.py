@@ -68,12 +68,12 @@ class PacketRow:
         source, destination: names by the topology, else address:port.
         source_address, source_port, destination_address, destination_port.
     What it is:
-        kind: one of Kind. size_bytes: with its SessionHeader. valid: whether a queue manager accepts its bytes, as far
-            as the capture has them.
+        kind: one of Kind. size_bytes: its size with its SessionHeader. valid: whether a queue manager accepts its
+            bytes, as far as the capture has them.
         fault: what is wrong with its bytes.
         priority, trace, time_to_reach_queue_s: fields of the BaseHeader.  [MS-MQMQ] 2.2.19.1
     A handshake and a Ping:  [MS-MQQB] 2.2.2, 2.2.3, 2.2.7
-        client, server: the GUIDs of an EstablishConnection. refused: also for a Ping. cookie: of a Ping.
+        client, server: the GUIDs of an EstablishConnection. refused: also for a Ping. cookie: a Ping's.
         recoverable_ack_timeout_ms, ack_timeout_ms, and window_size below: from ConnectionParameters.
     A SessionHeader, alone or riding:  [MS-MQMQ] 2.2.20.4
         ack_number, saved_first, saved_flags, sent_count, recoverable_sent_count, window_size: its fields in order.

@@ -18,7 +18,7 @@ PREFIX: Final = "msmq."
 class Field:
     """One of Wireshark's fields.
 
-    name: in filters: `msmq.base.flags.internal`.
+    name: its name in filters: `msmq.base.flags.internal`.
     kind: uint8, uint16, uint32, guid, bytes, string, none or bool.
     sections: the sections of the specification that define it.
     bits: for a bool, the width of the word that contains it.

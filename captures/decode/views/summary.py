@@ -54,7 +54,7 @@ class Summary:
     """The counts of a whole capture.
 
     queues: the messages for each queue, including resends and every hop, without acknowledgments.
-    findings: by severity and code.
+    findings: how many there are, by severity and code.
     first_ns, last_ns: the earliest and the latest time of a packet.
     """
 

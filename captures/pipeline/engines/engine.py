@@ -132,7 +132,7 @@ class Engine(Protocol):
             stage: a name for the work, for people.
             function: picklable, and sent once with all the data that the tasks share. Its exceptions end the
                 stage.
-            tasks: by bucket; small, because each is sent by itself. The text of a task names its subject, for
+            tasks: the tasks by bucket; small, because each is sent by itself. The text of a task names its subject, for
                 error messages. Results are small too: rows go by exchanges.
             reads: the exchanges from which the tasks take rows, in this order.
             again: an earlier stage that this one repeats: rows from its tasks with these buckets no longer count.

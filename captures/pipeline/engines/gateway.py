@@ -43,7 +43,7 @@ class JavaProcess:
     Args:
         command: spark-submit and its arguments, perhaps inside a shell command.
         environ: its environment.
-        log: for its output and that of its workers.
+        log: the file for its output and that of its workers.
 
     Raises:
         GatewayError: it ended before it listened.

@@ -67,7 +67,7 @@ Waiting = list[tuple[int, str, Entry]]
 class _Work(NamedTuple):
     """What the tasks of one stage share.
 
-    waiting: batches by bucket. folder: for the rows that tasks put.
+    waiting: batches by bucket. folder: the one for the rows that tasks put.
     """
 
     function: Function[Any, Any]

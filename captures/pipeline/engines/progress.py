@@ -23,7 +23,7 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
-"""Called often, and not always from the same thread; it must not block."""
+"""A function that is called often, and not always from the same thread; it must not block."""
 
 
 def nobody(progress: Progress) -> None:

@@ -94,7 +94,7 @@ def spark_session(
     Args:
         master: as for spark-submit; by default all cores of this machine.
         log: the file for the output of Spark, its Java and, if they are on this machine, its workers.
-        settings: of Spark; they override ours, except for options of Java, which follow ours.
+        settings: Spark's settings; they override ours, except for options of Java, which follow ours.
         listener: is told that Spark starts.
         archive: whether its Java writes an archive that makes later starts faster, if there is none. It then works
             for some seconds after the block.

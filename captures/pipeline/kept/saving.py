@@ -20,7 +20,7 @@ def save(store: Store, name: str, objects: Iterable[tuple[int, object]]) -> Part
     """Write objects, each with its bucket.
 
     Args:
-        name: of the part.
+        name: the name of the part.
     """
     rows = [(bucket, encoded(each)) for bucket, each in objects]
     arrays = [

@@ -129,7 +129,7 @@ RECORDS: Final[Mapping[str, str]] = {
     "session-header": "mqproto.wire.layouts.session.SessionHeader",
     "tx-sequence-id": "mqproto.wire.layouts.transaction.TxSequenceId",
 }
-"""By record name: its class, and the fields if the class does not declare them."""
+"""By the name of a record, its class, and the fields if the class does not declare them."""
 DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("hop-progress", "marks"): deque,
     ("sequence-count", "proved"): lambda: deque(maxlen=1_024),
@@ -144,4 +144,4 @@ DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("session", "by_port"): lambda: False,
     ("session-facts", "opened"): lambda: None,
 }
-"""By record and field: its value in records that were kept without it."""
+"""By record and field, the value for records that were kept without that field."""

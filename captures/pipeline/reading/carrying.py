@@ -42,7 +42,7 @@ def carried(
     Frames are numbered over the series.
 
     Args:
-        first_number: of the range's first frame.
+        first_number: the number of the range's first frame.
     """
     if not len(segments):
         return

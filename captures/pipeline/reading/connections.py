@@ -76,7 +76,7 @@ class ConnectionsRead:
 
     rows, framed: by range, its packets.
     connections: the numbers of connections' first frames.
-    totals: of streams that are over. open_totals: of streams that would be over if the series ended here.
+    totals: those of streams that are over. open_totals: those of streams that would be over if the series ended here.
     saved: the open pairs.
     """
 

@@ -45,7 +45,7 @@ class Growth:
     files: all of them. frames_before: for each file, the frames in those before it.
     last_ns: the time of the last frame; 0 without one.
     range_count: the number of all ranges. frames, rows, framed: their sums, without rows that only the end reveals.
-    totals: of streams that are over.
+    totals: those of streams that are over.
     waiting: packets that wait for fragments, by state.py; None if none do.
     halves: interfaces of TAPs that are read as another one, as in mqproto.captures.net.taps.
     translations: connections that repeat others behind address translation; for the same two ends, the last.

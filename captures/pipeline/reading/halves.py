@@ -90,7 +90,7 @@ def ways_of(files: Iterable[CaptureFile]) -> Ways:
 class MergeTask:
     """Two halves, and the file to merge them into; the origins of its frames are stored beside it.
 
-    name: of the file, which is kept with the tables, where every task can reach it.
+    name: the name of the file, which is kept with the tables, where every task can reach it.
     """
 
     halves: Halves

@@ -66,7 +66,7 @@ class ReadTask:
 class RangeRead:
     """The result of reading a range.
 
-    totals: of its frames; the counts of streams are known later.
+    totals: those of its frames; the counts of streams are known later.
     has_fragments: whether IP packets in it came in fragments.
     openings: the segments that begin connections in it.
     back_ns: how far times go back in it, as in mqproto.captures.points.Point.

@@ -54,8 +54,7 @@ class WriteTask:
     """A range whose packets are known.
 
     place: None for packets that only the end of the series reveals.
-    name: of the part.
-    rows_before, framed_before: in the ranges before it.
+    name: the name of the part. rows_before, framed_before: in the ranges before it.
     """
 
     store: Store

@@ -35,7 +35,7 @@ class Known:
     captures: its parts of the table of captures.
     streams, open_streams: its parts of the table of streams, for those that are over, and those that may continue.
     damage: file, offset and reason.
-    form: of its saved data; see mqproto.captures.pipeline.reading.growth.
+    form: the form of its saved data; see mqproto.captures.pipeline.reading.growth.
     growth, connections: the files with its Growth and its connections. open_pairs: the files with open pairs.
     one_way: whether its first frames have only one direction of each connection.
     halves: the series that are joined in it, as the halves of a TAP.
@@ -118,7 +118,7 @@ def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
     read again if only the new ones reveal a TAP.
 
     Args:
-        store: of the tables.
+        store: the store of the tables.
     """
     names: list[str] = []
     name = series.name

@@ -29,7 +29,7 @@ def all_to_read(
     Args:
         new, known: series of this run, and those of earlier ones.
         is_read: whether earlier series have a file.
-        store: of the tables.
+        store: the store of the tables.
     """
     left = {series.name: series for series in new}
     for name, each in known.items():
@@ -81,7 +81,7 @@ def _together(
     """Return two series as one; None if some of their files no longer exist.
 
     Args:
-        name: of the joined series, which may be known already.
+        name: the name of the joined series, which may be known already.
     """
     found: list[tuple[CaptureFile, ...]] = []
     new = [file for half in halves if half in left for file in left[half].files if not is_read(file)]

@@ -32,7 +32,7 @@ def apart(
     """Return the series that may come from the same system as earlier ones; and why others are not read.
 
     Args:
-        works: series whose packets are written. store: of the tables.
+        works: series whose packets are written. store: the store of the tables.
     """
     if len(known) + len(works) < 2:
         return list(works), []

@@ -68,12 +68,12 @@ class Origin(NamedTuple):
 class CaptureFile:
     """The facts that a task needs to read a part of a capture.
 
-    size_bytes: of the stored file; bytes added later are not read.
+    size_bytes: the size of the stored file; bytes added later are not read.
     form: "pcap" or "pcapng", also inside a packing.
     packing: "", "gzip" or "zstd".
     fingerprint: 32 hexadecimal digits that identify the file by its content.
     section: the state at `start`: complete for pcap, only the byte order for pcapng.
-    start: of the first record or block, in the unpacked file.
+    start: the place of the first record or block, in the unpacked file.
     first_ns: the time of its first frame; None if it has none.
     unpacked_bytes: `size_bytes`; for a packed file the unpacked size it states, modulo 2**32, None if it states none.
     """

@@ -38,8 +38,8 @@ def layout(header: struct.Struct, names: str) -> np.dtype[np.void]:
     """Return the layout of a header for numpy.
 
     Args:
-        header: in network order.
-        names: of its fields.
+        header: the header, in network order.
+        names: the names of its fields.
     """
     codes = {"B": "u1", "H": ">u2", "I": ">u4", "4s": "V4", "16s": "V16"}
     fields = re.findall(r"\d*[A-Za-z]", header.format)
@@ -59,7 +59,7 @@ class Datagrams(NamedTuple):
 
     row: the index of its frame.
     source, destination: addresses as stored in the file.
-    start, end: of the payload, as far as it was captured.
+    start, end: the place of the payload, as far as it was captured.
     cut: the number of payload bytes that the capture cut off.
     """
 

@@ -56,9 +56,9 @@ TIME_LIMIT_NS: Final = 2**62
 class Frames:
     """The frames that begin in a stretch of a capture, as columns in its order.
 
-    offset: of the record or block.
+    offset: the place of the record or block.
     time_ns: since 1970, UTC; 0 if the file does not say, and for times beyond TIME_LIMIT_NS.
-    start, size: of the frame in the file.
+    start, size: the place of the frame in the file.
     missing: how many bytes at its end the capture left out.
     interface: its number, a key of `interfaces`.
     """

@@ -107,7 +107,7 @@ class Reading:
     Readings of one packed file belong in one task, because each mapping unpacks it from its beginning.
 
     start, end: where its first record begins, and the one after its last, in the (unpacked) file.
-    first_number: of its first frame, counted from 1 over the file.
+    first_number: the number of its first frame, counted from 1 over the file.
     section: the state at `start`: byte order and interfaces.
     damage: the fault at `end` that ends the file, if any. No range follows.
     continued: by number, interfaces that are read as another one, as in mqproto.captures.files.pcapng.

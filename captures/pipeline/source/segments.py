@@ -57,15 +57,16 @@ class Segments:
     frame: index in the range, from 0; the frame's number in the file is `reading.first_number` more. On their way to
         the readers of connections, the number over the series.
     time_ns: since 1970, UTC; 0 if the file does not say. Times beyond 64 bits become the nearest within them.
-    offset: of the frame's record in the file.
+    offset: the place of the frame's record in the file.
     interface: its number, a key of `interfaces`.
     source, destination: indexes into `ends`, which has each endpoint once.
     sequence, acknowledgment: 0 to 2**32 - 1.
     flags: the byte with FIN, SYN, RST, PSH and ACK.
     cut: how many bytes the capture cut off the end of the payload.
-    start, size: of the payload in the mapped file. `start` is -1 if the payload is not in one piece (fragments,
-        extension headers); then `odd_payloads` has it by row.
-    frame_start, frame_size, frame_missing: of the whole frame, as mqproto.captures.pipeline.source.records.Frames.
+    start, size: the place of the payload in the mapped file. `start` is -1 if the payload is not in one piece
+        (fragments, extension headers); then `odd_payloads` has it by row.
+    frame_start, frame_size, frame_missing: those of the whole frame, as
+        mqproto.captures.pipeline.source.records.Frames.
     pings: as mqproto.captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
     back_ns: as in mqproto.captures.points.Point, for any interface.
@@ -115,7 +116,7 @@ class Segments:
         """Treat translated connections as the originals, as in mqproto.captures.translation.
 
         Args:
-            first_number: of the first frame.
+            first_number: the number of the first frame.
         """
         if not translations:
             return

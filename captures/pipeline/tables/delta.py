@@ -27,7 +27,7 @@ SETTINGS: Final = {
     "delta.logRetentionDuration": "interval 1 days",
 }
 STRICT: Final = CommitProperties(max_commit_retries=0)
-"""For commits that build on the version that they have seen, or fail."""
+"""Options for commits that build on the version that they have seen, or fail."""
 
 
 def location(store: Store, table: str) -> tuple[str, dict[str, str]]:

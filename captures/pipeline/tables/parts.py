@@ -41,7 +41,7 @@ class Part(NamedTuple):
     """One file of a table.
 
     name: within the folder of all tables: `packets/4f5e-000003.parquet`.
-    statistics: of its columns, as in Delta Lake; a search for few rows skips files by them.
+    statistics: those of its columns, as in Delta Lake; a search for few rows skips files by them.
     """
 
     name: str

@@ -36,8 +36,8 @@ class Row:
     """One run; its fields are the columns of the table.
 
     run: counted from 1. name: unique, and part of the names of all files that it wrote.
-    time: its end. form: of the tables; see VERSION.
-    versions, rows: by the names of the tables.
+    time: its end. form: the form of the tables; see VERSION.
+    versions, rows: version and number of rows, by the names of the tables.
     state: the name of the file with its State.
     """
 

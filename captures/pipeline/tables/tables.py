@@ -284,7 +284,7 @@ class Run:
 
         Args:
             added: parts that are in `store`.
-            schemas: of all tables that are to exist, by name.
+            schemas: the schemas of all tables that are to exist, by name.
             dropped: the names of parts that no longer count.
             tidied: the names of added and dropped parts that replace one another.
             state: the new `Tables.state`; None keeps the old one.

@@ -22,7 +22,7 @@ ROWS: Final = 1_000_000
 class TidyTask:
     """Some parts to merge.
 
-    names: of the parts. name: of the merged part.
+    names: the names of the parts. name: the name of the merged part.
     """
 
     store: Store

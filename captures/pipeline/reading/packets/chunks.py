@@ -34,7 +34,7 @@ class Chunks:
 
     readable, order: as in a Piece.
     frame, time_ns, offset, missing, cut, ahead: as in a mqproto.captures.net.direction.Chunk.
-    start, size: of its bytes in `data`, where they are in the order of the rows. No chunk is empty.
+    start, size: the place of its bytes in `data`, where they are in the order of the rows. No chunk is empty.
     """
 
     readable: Integers
@@ -109,7 +109,7 @@ def from_segments(segments: Segments, data: Data, rows: Integers, *, ahead: bool
     """Return the payloads of segments that came in order and uncut, each as a chunk.
 
     Args:
-        rows: of `segments`, in the order in which their bytes should be.
+        rows: rows of `segments`, in the order in which their bytes should be.
         ahead: whether all of these chunks are ahead.
     """
     number = segments.frame[rows]

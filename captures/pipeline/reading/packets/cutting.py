@@ -57,7 +57,7 @@ class Packets:
     The columns mean the same as the attributes of mqproto.captures.packets.SeenPacket; others are:
 
     stream: an index into `streams`.
-    start, size: of its bytes in `data`, which may be the whole file.
+    start, size: the place of its bytes in `data`, which may be the whole file.
     readable, order: as in chunks.Piece. All packets of a capture are ordered by readable, order and
         position; those with one `readable` are between the same two ends.
     """

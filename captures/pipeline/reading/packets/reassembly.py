@@ -94,7 +94,7 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
     """Return the connections of one pair, and their chunks.
 
     Args:
-        rows: of the pair.
+        rows: the rows of the pair.
         connection: its state before these segments, if it has one.
     """
     segments, data, apart = part

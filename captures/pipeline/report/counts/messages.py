@@ -90,7 +90,7 @@ class Sought(NamedTuple):
 
     text: part of the label or identifier. If it is the whole label or identifier, or the end of an identifier, for
         some messages, only these match.
-    queue: part of its format name, or of the name that people use. host: of a queue manager on the route.
+    queue: part of its format name, or of the name that people use. host: the label of a queue manager on the route.
     """
 
     text: str = ""

@@ -25,7 +25,7 @@ class Captured:
     shown: the first files, as CAPTURES has them.
     reasons: counts of other frames, by their kind.
     damaged: the number of files that are not captures, or are incomplete.
-    first_ns, last_ns: of all frames; None if there is none.
+    first_ns, last_ns: the first and last time of all frames; None if there is none.
     """
 
     files: int = 0
@@ -114,7 +114,7 @@ class Hop:
     first_ns, last_ns: the first and the last crossing.
     waited: times that messages spent in the queue manager that they left; answered: times from a crossing to its
         receiver's answer.
-    course: of the waiting times; of the answers if no message was seen before this hop.
+    course: the course of the waiting times; of the answers if no message was seen before this hop.
     """
 
     from_key: str
@@ -161,7 +161,7 @@ class Queue:
     ended, failed: the numbers of messages that arrived, and that were refused or expired; others have no seen end.
     oldest_ns: the time from the first sight of the oldest of these others to the end of the captures.
     hosts: the queue managers at the ends of the first routes.
-    course: of `arrived`, or of `confirmed` if that is empty; it also counts messages without a seen end.
+    course: the course of `arrived`, or of `confirmed` if that is empty; it also counts messages without a seen end.
     """
 
     name: str
@@ -307,7 +307,7 @@ class Messages:
         their OrderAck, and with the most resends.
     failures: for each reason, the number of messages refused or expired, the most frequent first.
     every: whether `embedded` has all messages, or only those in the lists.
-    stories: of the embedded messages, by message.
+    stories: the stories of the embedded messages, by message.
     """
 
     count: int = 0
@@ -397,7 +397,7 @@ class Judgments:
 class Facts:
     """All facts of a report. traffic: None if there are no packets.
 
-    folder: of the tables, as it was typed.
+    folder: the folder of the tables, as it was typed.
     """
 
     folder: str

@@ -117,10 +117,12 @@ class Alike:
 class Security:
     """Counts of messages by protection, each by its first packet.
 
-    headed: with a SecurityHeader. named: with a sender named in it; claimed: those of them without a signature.
-    signed, encrypted, both, bare: with either, both, neither. unknown: cut short by the capture, so nobody can tell.
-    holding, failing: with a valid or an invalid signature; proved: with a valid one whose signer is identified.
-    opened: with a decrypted body.
+    headed: those with a SecurityHeader. named: those with a sender named in it; claimed: the named without a signature.
+    signed, encrypted: those with a signature, or encryption; both, bare: those with both, or neither. unknown: cut
+        short by the capture, so nobody can tell.
+    holding, failing: those with a valid or an invalid signature; proved: those with a valid one of an identified
+        signer.
+    opened: those with a decrypted body.
     altered: the number of further packets with an invalid signature.
     has_keys: whether any keys were given.
     signatures, ciphers: groups of similar messages, failing ones first. left_out: the number of other messages.

@@ -97,7 +97,7 @@ class Messages:
     """Whole messages: columns for those that went straight, events for the others.
 
     Attributes:
-        rows: of all messages, one message after the other; `Event.at` refers to them.
+        rows: the rows of all messages, one message after the other; `Event.at` refers to them.
         straight: messages that need not be examined one by one.
 
     Args:
@@ -214,7 +214,7 @@ def about_packets(
     """Return a table about packets, whose own fields are copied unchanged.
 
     Args:
-        schema: of the table; its column for the message holds the packet's subject.
+        schema: the schema of the table; its column for the message holds the packet's subject.
         told: the other columns; columns without an entry are the packet's.
         at: for each row, the packet's place in `packets`.
     """

@@ -100,7 +100,7 @@ class Lines(NamedTuple):
     """All possible lines: a convex polygon of their values at two times.
 
     first_ns, last_ns: these times. base_ns: the value from which these values count.
-    corners: of the polygon.
+    corners: those of the polygon.
     """
 
     first_ns: int

@@ -80,7 +80,7 @@ def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Stra
     """Return which messages went straight, and these messages.
 
     Args:
-        rows: of messages, one message after the other, as `grouping.Event` has them.
+        rows: the rows of messages, one message after the other, as `grouping.Event` has them.
         sizes: the number of rows of each message.
         whole: whether a message has all its rows; the others are examined one by one.
     """

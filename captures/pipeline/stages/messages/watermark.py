@@ -34,7 +34,7 @@ def settled(rows: pa.RecordBatch, watermark: Watermark, open_subjects: pa.Array,
     """Return for each row whether its message is over.
 
     Args:
-        rows: of `subjects.keyed`, with WAITS, of CONFIRMATIONS, and of remembered messages; the rows of one
+        rows: those of `subjects.keyed`, with WAITS, of CONFIRMATIONS, and of remembered messages; the rows of one
             message follow one another.
         open_subjects: messages that are not over, whatever the rows say.
         row_limit: the most rows of open messages. Beyond it, the messages that have been silent longest are over.

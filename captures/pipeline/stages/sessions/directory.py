@@ -53,7 +53,7 @@ class Introduction(NamedTuple):
 class Directory(NamedTuple):
     """The known addresses.
 
-    by_series: in the order of packets.
+    by_series: what becomes known in each series, in the order of packets.
     """
 
     by_series: dict[str, list[Introduction]]
@@ -143,7 +143,7 @@ def first_hops(packets: pa.RecordBatch) -> set[FirstHop]:
     """Return the ends from which messages left their sources, with these sources; one row for each pair.
 
     Args:
-        packets: with ORIGIN_COLUMNS.
+        packets: rows with ORIGIN_COLUMNS.
     """
     rows = packets.select(ORIGIN_COLUMNS).filter(pc.equal(packets.column("hop_count"), 0))
     rows = pa.Table.from_batches([rows]).group_by(list(ORIGIN_COLUMNS)).aggregate([])

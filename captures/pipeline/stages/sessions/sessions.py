@@ -133,7 +133,7 @@ class SessionStage:
     """Takes packets with COLUMNS, and returns tables by SCHEMAS.
 
     Args:
-        names: of queue managers.
+        names: the names of queue managers.
     """
 
     def __init__(self, names: Names) -> None:
@@ -154,7 +154,7 @@ class SessionStage:
         """Take the ends of streams whose packets have all been taken.
 
         Args:
-            streams: with ENDED.
+            streams: rows with ENDED.
         """
         for name, connection, interface, *source, ending, sent_bytes, came_bytes in zip(
             *(values(streams, name) for name in ENDED), strict=True
@@ -342,7 +342,7 @@ class SessionStage:
         """Take messages and SessionAcks of one connection; return False if they have to be taken one by one.
 
         Args:
-            batch: with TOGETHER.
+            batch: rows with TOGETHER.
         """
         name, connection, interface = (batch.column(each)[0].as_py() for each in (*KEY, "interface"))
         series = self._series_of(name)

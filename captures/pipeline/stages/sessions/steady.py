@@ -41,7 +41,7 @@ FAR: Final = 0x4000
 class Packets:
     """Packets by columns.
 
-    is_message, recoverable: of UserMessages.
+    is_message, recoverable: whether it is a UserMessage, and a recoverable one.
     has_header: whether there is a SessionHeader; the columns after it are its fields.
     """
 
@@ -83,7 +83,7 @@ class Answers:
     """Acknowledgments of one end's messages, of one kind: received, or saved.
 
     waiting: messages from before these packets, the oldest first.
-    rows: of the messages; headers: the rows of the other end's SessionHeaders.
+    rows: the rows of the messages; headers: those of the other end's SessionHeaders.
     covered: for each header, the last message that it and the headers before it cover.
     """
 

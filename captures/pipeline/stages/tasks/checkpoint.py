@@ -57,7 +57,8 @@ class Buckets:
 class Past:
     """The state after the last judged packet.
 
-    first_hops: the sources of messages, and the ends from which they sent. losses, ways: of sessions that are over.
+    first_hops: the sources of messages, and the ends from which they sent. losses, ways: those of sessions that are
+        over.
     places: the capture points: series and interface.
     clock_pairs: rows of `clocks.CLOCK_PAIRS`. codes: how often each severity and code was found.
     """
@@ -81,7 +82,7 @@ class Past:
 class Checkpoint:
     """The judged results in tables; parts are given by their names.
 
-    form: of the saved data. names: a digest of the names of queue managers and queues.
+    form: the form of the saved data. names: a digest of the names of queue managers and queues.
     whole: the series without losses.
     newest_ns: the time of the last frame; if several series grew last, of the one that is furthest behind.
     past: the part with a Past. sessions, sequences: the parts with stages, by bucket.

@@ -43,7 +43,7 @@ def opened(exchange: str) -> str:
 class Context:
     """The data that all tasks of one stage share.
 
-    store: of the tables. run: the run's name.
+    store: the store of the tables. run: the run's name.
     parts: all parts of the table of packets. streams: those of the table of streams.
     new: parts that no run has judged. ends: parts that the next run of their series replaces; both by their numbers.
     lossy: the series with losses.

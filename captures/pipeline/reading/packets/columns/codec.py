@@ -68,7 +68,7 @@ def add_findings(table: Table, data: Octets, rows: Vector, starts: Vector, ends:
     """Fill in findings about valid packets; of equal packets, only one is decoded.
 
     Args:
-        rows, starts, ends: of these packets.
+        rows, starts, ends: those of these packets.
         signs: vectors that findings depend on; if all are zero there is nothing to find.
     """
     odd = np.logical_or.reduce([sign != 0 for sign in signs])
