@@ -373,7 +373,7 @@ class World:
 def test_whatever_is_lost_doubled_late_or_dies_each_operation_is_performed_once(
     profile: int, seed: int, following: int
 ) -> None:
-    """It is performed at most once; and exactly once if the invoker was told that it was."""
+    """An operation is performed at most once; and exactly once if the invoker was told so."""
     dice = random.Random(seed)
     world = World(profile, dice, Disk(following=following))
     steps = [world.begin] * 4 + [world.hear] * 6 + [world.finish] * 5 + [world.learn] * 5
@@ -422,7 +422,7 @@ def test_whatever_comes_only_what_is_within_the_profile_of_the_newest_is_remembe
 
 @given(first=st.integers(0, IDENTIFIERS - 1), count=st.integers(0, 300))
 def test_an_invoker_that_has_lost_count_goes_on_where_it_was(first: int, count: int) -> None:
-    """It hears the outcomes of the last operations, and its next one is new to the performer, even after a crash."""
+    """The invoker hears the last operations' outcomes, and its next one is new to the performer, also after crashes."""
     performer = Performer(4)
     disk: dict[int, bytes] = {}
     for number in range(first, first + count):

@@ -67,7 +67,7 @@ def test_a_message_that_was_refused_in_several_copies_at_once_is_one_dead_letter
 def test_an_own_message_that_comes_back_in_circles_is_one_dead_letter_and_the_sequence_goes_on(
     net: Net,
 ) -> None:
-    """It goes to and fro between `a` and `b`, and the hop that is one too many leads to `a`."""
+    """The message goes to and fro between `a` and `b`, and the hop that is one too many leads to `a`."""
     net.route("b", "c", "a")
     net.start("b")
     net.send("a", at("c"), "lost", transactional=True, journal_negative=True)

@@ -177,7 +177,7 @@ def test_an_operator_may_choose_which_go_back(net: Net) -> None:
 
 @pytest.mark.parametrize("what", ["no such queue here", "public queue unknown", "no name", "queue full"])
 def test_what_cannot_be_sent_stays_a_dead_letter(net: Net, what: str) -> None:
-    """It is for a queue of `c` itself, or has made too many hops."""
+    """Such a message is for a queue of `c` itself, or has made too many hops."""
     passing = what in ("public queue unknown", "no name")
     message = a_user_message(
         source=guid_of("a"),

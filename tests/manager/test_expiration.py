@@ -161,7 +161,7 @@ def test_by_the_figures_what_expires_and_is_no_dead_letter_is_journaled_if_it_as
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_a_transactional_message_that_was_sent_expires_nowhere_but_at_its_destination() -> None:
-    """It arrived in time and was received; the OrderAck comes long after its time is over."""
+    """The message arrived in time and was received; the OrderAck comes long after its time is over."""
     net = chain("a", "b", "c", queues=[ORDERS])
     net.send("a", at("c"), "x", transactional=True, time_to_reach_queue_s=60, journal_negative=True)
     net.run()

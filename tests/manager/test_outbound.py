@@ -84,7 +84,7 @@ def spelled(text: str) -> Destination:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.5")
 def test_two_spellings_of_one_name_are_one_sequence_under_the_name_that_came_first() -> None:
-    """A destination may distinguish upper and lower case in names, so all of it is sent under one."""
+    """A destination may distinguish upper and lower case in names, so all messages are sent under one spelling."""
     net = a_pair(QUICK)
     net.kill("c")
     for number in range(6):
@@ -114,7 +114,7 @@ def test_two_spellings_of_one_name_are_one_sequence_under_the_name_that_came_fir
 def test_what_a_store_of_layout_4_kept_under_several_spellings_arrives_and_new_messages_follow(
     before: list[tuple[str, bool, bool]], after: list[str], is_lost: bool
 ) -> None:
-    """It kept a sequence for each spelling, with separate TimeStamps and separate AwaitingFinalACKTables.
+    """The store kept a sequence for each spelling, with separate TimeStamps and separate AwaitingFinalACKTables.
 
     is_lost: the destination's store is lost in between, so that the new one does not know several of them.
     """

@@ -60,7 +60,7 @@ def test_what_waits_in_an_outgoing_queue_is_gone_and_a_dead_letter_if_it_asked_f
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
 @pytest.mark.parametrize("arrives", [False, True])
 def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: bool) -> None:
-    """It was sent and not acknowledged: to delete it here would not remove it from the neighbour."""
+    """Such a message was sent and not acknowledged: deleting it here would not remove it from the neighbour."""
     net.send("a", at("c", 17), "first")
     net.run()
     c = net.nodes["c"].up
@@ -216,7 +216,7 @@ def test_a_queue_is_purged_in_memory_and_on_disk_and_its_senders_are_told(
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
 @pytest.mark.parametrize("commits", [False, True])
 def test_what_an_application_has_is_purged_when_it_gives_it_back(net: Net, commits: bool) -> None:
-    """Its State is not Available: PurgePending."""
+    """The message's State is not Available but PurgePending."""
     for body in ("first", "second", "third"):
         net.send("a", at("c"), body, transactional=True, journal_negative=True, journal_positive=True)
     net.run()
@@ -243,7 +243,7 @@ def test_what_an_application_has_is_purged_when_it_gives_it_back(net: Net, commi
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
 def test_a_purge_leaves_what_waits_behind_a_gap(net: Net) -> None:
-    """It is not in the queue yet."""
+    """A message behind a gap is not in the queue yet."""
     net.blocked.add(frozenset("ac"))
     for number in range(1, 4):
         net.send("a", at("c"), str(number), transactional=True)

@@ -74,7 +74,7 @@ def test_no_two_transactions_have_one_identifier_also_over_a_restart(net: Net) -
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.2")
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_a_crash_leaves_all_of_a_transaction_or_nothing(net: Net, committed: bool) -> None:
-    """It has messages to two queues elsewhere and one here, more than memory holds."""
+    """The transaction has messages to two queues elsewhere and one here, more than memory holds."""
     a = net.nodes["a"]
     a.queues = (queue("here", 20),)
     net.start("a")

@@ -239,7 +239,7 @@ def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour
 def test_what_a_neighbour_had_acknowledged_and_not_saved_when_it_died_it_did_not_refuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was full until the message had been sent alone three times, and then has room for all others."""
+    """The neighbour was full until the message had been sent alone three times, and then has room for all others."""
     take_saved, net = acknowledgment.take_saved, a_net("a", "c")
 
     def but_for_one(data: SessionData, header: SessionHeader) -> bool:
@@ -376,7 +376,7 @@ def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_bei
 
 
 def test_one_that_nobody_can_read_is_named_and_stays_on_disk_out_of_the_way() -> None:
-    """It was damaged while it waited."""
+    """The message was damaged while it waited."""
     net = a_net("a", "c")
     net.kill("c")
     ids = [net.send("a", at("c", 17), body, recoverable=True) for body in ("one", "bad", "two", "six")]

@@ -70,7 +70,7 @@ def test_one_with_other_bytes_takes_the_place_of_its_earlier_copy_in_one_transac
 
 
 def test_a_copy_that_came_while_the_first_was_out_leaves_when_that_is_held_back() -> None:
-    """It would be refused like the first, as if the next hop refused everything."""
+    """The copy would be refused like the first, as if the next hop refused everything."""
     queue = Intermediate()
     for number in (1, 2, 3):
         queue.pass_on(number)

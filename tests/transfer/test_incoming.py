@@ -287,7 +287,7 @@ def test_the_name_of_a_held_queue_tells_the_whole_key(name: QueueName) -> None:
 
 
 def test_an_early_message_that_may_not_be_held_is_answered_that_nothing_of_its_sequence_is_here() -> None:
-    """It is a stranger's: if this store was restored, the messages that it repeats would be early for ever."""
+    """The message is a stranger's: if this store was restored, the messages that it repeats would be early for ever."""
     sequence = a_sequence()
     assert sequence.place is None
     assert sequence.take(a_header(2, identifier=SECOND), 100, may_hold=False) is ArrivalVerdict.OVERFLOW

@@ -358,7 +358,7 @@ def test_a_wait_that_had_grown_long_begins_anew_with_a_session() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 def test_what_is_overdue_goes_again_with_the_next_session_however_short_sessions_are() -> None:
-    """It was lost behind the neighbour, and each session ends before a timer could show that."""
+    """The message was lost behind the neighbour, and each session ends before a timer could show that."""
     sender = Sender(Settings())
     sender.put()
     sender.sequence.acknowledged(sender.take(), sender.writes)
@@ -515,7 +515,7 @@ def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool)
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
 @pytest.mark.parametrize("again", ["", "alone", "resent"])
 def test_what_left_and_cannot_leave_again_may_have_arrived(again: str) -> None:
-    """It could not be encrypted any more when it was to be sent alone, or again."""
+    """The message could not be encrypted any more when it was to be sent alone, or again."""
     sender = Sender(Settings())
     sender.put()
     [message] = sender.take()

@@ -416,7 +416,7 @@ def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None 
     """Return another message of the same sender, equally large and recoverable, about nothing; None if there is none.
 
     Args:
-        message_id: of another message of the same source, on the same way; all copies must have the same.
+        message_id: that of another message of the same source, on the same way; all copies must have the same.
         sender: given if it is not the one in the handshake.
     """
     message, sender = sight.seen.packet, sender or sight.hop[0]

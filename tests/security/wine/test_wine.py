@@ -138,7 +138,7 @@ def test_wine_finds_our_key_in_our_certificate(wine: Oracle) -> None:
 
 
 def test_wine_refuses_a_key_blob_of_which_a_byte_is_wrong(wine: Oracle, theirs: dict[str, PublicKey]) -> None:
-    """It tells a stranger so; our code returns another key instead, and tells nothing."""
+    """Wine tells a stranger so; our code returns another key instead, and tells nothing."""
     aes = provider_by_word("aes")
     key = new_session_key(aes, aes.algorithms[0])
     blob = bytearray(simple_blob.encode(seal_session_key(key, theirs["aes"])))

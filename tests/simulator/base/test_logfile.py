@@ -57,7 +57,7 @@ def test_a_log_is_for_its_owner_alone_whatever_it_was_before(tmp_path: Path, uma
 
 
 def test_a_device_is_no_file_of_ours() -> None:
-    """It is written to, but does not rotate, and its permissions stay unchanged."""
+    """A device is written to, but does not rotate, and its permissions stay unchanged."""
     ours, theirs = os.openpty()
     try:
         before = os.fstat(theirs).st_mode

@@ -119,7 +119,7 @@ async def test_a_commit_that_was_cancelled_before_its_turn_came_does_not_happen_
 async def test_what_was_never_sent_to_a_node_that_is_gone_is_never_sent(
     topology: Topology, tmp_path: Path, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was requested just as the node was given up, or while it was away; the caller may rely on the report."""
+    """The operation was requested just as the node was given up, or while it was away; callers may rely on this."""
     wish = control.Send(ORDERS, [Draft(body=b"0", transactional=True)])
     path = tmp_path / "a.journal"
     async with (

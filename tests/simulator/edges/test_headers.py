@@ -124,7 +124,7 @@ QUEUES = st.sampled_from(
 
 
 async def test_what_comes_by_http_goes_by_http_as_it_came(tmp_path: Path) -> None:
-    """It goes through a gateway, a queue manager and a trigger: every header and the body stay the same."""
+    """The message goes through a gateway, a queue manager and a trigger: every header and the body stay the same."""
     topology = load("three-node").with_free_ports()
     handed = [
         (

@@ -159,7 +159,7 @@ async def test_what_is_accepted_after_a_copy_was_put_back_arrives_and_what_it_ha
 async def test_a_client_hears_that_it_is_in_doubt_what_it_asked_of_a_life_that_is_lost(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """It was killed before it heard the answer, and asks a restored store, which does not know about it."""
+    """The client was killed before it heard the answer, and asks a restored store, which knows nothing about it."""
     journal, stores = tmp_path / "client.journal", tmp_path / "stores"
     stores.mkdir()
     (file := tmp_path / "topology.toml").write_text(as_toml(pair))

@@ -265,7 +265,7 @@ async def test_a_neighbour_that_shows_another_certificate_is_not_spoken_to(
 async def test_a_neighbour_that_does_not_take_our_certificate_is_named_with_what_it_says(
     pair: Topology, tmp_path: Path
 ) -> None:
-    """It knows another certificate of ours, from before a renewal."""
+    """The neighbour knows another certificate of ours, from before a renewal."""
     log = Log()
     outdated = with_files(pair, "sender", *issue(tmp_path, "outdated"))
     async with running(outdated, "destination", tmp_path), running(pair, "sender", tmp_path, log):

@@ -232,7 +232,7 @@ async def test_one_message_is_played_alone_as_a_transaction_of_its_own(
 async def test_a_node_sends_one_message_as_a_new_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has the captured message's content but a new identity; the node's own sequence continues."""
+    """The message has the captured one's content but a new identity; the node's own sequence continues."""
     file = tmp_path / "desk.toml"
     file.write_text('name = "desk"\n[node.desk]\n[node.desk.queue.orders]\ntransactional = true\n')
     topology = parse(file.read_text(), str(file)).with_free_ports()
@@ -317,7 +317,7 @@ async def record(capture: Path, folder: Path) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("forked_programs")
 async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(tmp_path: Path) -> None:
-    """It is recorded and replayed: the same messages arrive, in order, the comparison is clean, and the status is 0."""
+    """The run is recorded and replayed: the same messages arrive in order, nothing differs, and the status is 0."""
     capture = tmp_path / "run.pcapng"
     await record(capture, tmp_path / "recorded")
     topology = load("pair").with_free_ports()

@@ -265,7 +265,7 @@ def to_replies(topology: Topology, *numbers: int) -> list[UserMessage]:
 async def test_the_captured_server_is_played_to_a_live_client(
     tmp_path: Path, known: bool, idle_clock: MockClock
 ) -> None:
-    """It accepts messages, acknowledges them, and sends its own, as the queue manager that the client asks for."""
+    """The replay accepts messages, acknowledges them, and sends its own, as the queue manager that is asked for."""
     topology = a_pair()
     replies = to_replies(topology, 1, 2)
     talk = [

@@ -142,7 +142,7 @@ def test_what_a_process_leaves_that_is_killed_after_any_commit_is_what_was_commi
 def test_what_was_said_once_is_known_after_its_segment_has_gone_to_the_tables(
     removals: int, identifiers: int
 ) -> None:
-    """It takes many slices, and the segment stays until the last of them."""
+    """Moving it takes many slices, and the segment stays until the last of them."""
     limits = LogLimits(segment_bytes=300, segments=1, memory_bytes=1 << 20, slice_messages=1, slice_bytes=1)
     known, forgotten, later = (OutcomeRow(name, 1, b"done", True, 5) for name in (b"a", b"b", b"c"))
     before = Writes(

@@ -212,7 +212,7 @@ def test_of_identifiers_those_that_are_not_forgotten_are_kept_and_one_that_comes
 
 
 def test_what_is_forgotten_takes_no_memory_for_long(tmp_path: Path) -> None:
-    """It goes to the tables with the commits, although the log is far from full."""
+    """Forgotten data goes to the tables with the commits, although the log is far from full."""
     with Store(tmp_path / "a.sqlite", NODE) as store:
         for number in range(3_000):
             row = IdentifierRow(NODE, 2 * number + 10, 1)
@@ -682,7 +682,7 @@ def test_a_queue_that_grows_is_counted_again_when_half_of_it_is_new(
 
 
 def test_a_message_in_the_place_of_another_is_noticed_when_its_queue_is_read(path: Path) -> None:
-    """It is undamaged and belongs to this queue, but is not the message that was put there."""
+    """The row is undamaged and belongs to this queue, but is not the message that was put there."""
     other = path.with_name("other.sqlite")
     with Store(other, NODE) as store:
         store.commit(Writes(queues=QUEUES, messages=[one(2, b"another packet")]))
@@ -698,7 +698,7 @@ def test_a_message_in_the_place_of_another_is_noticed_when_its_queue_is_read(pat
 
 
 def test_what_is_gone_and_expires_no_more_is_counted_out_as_it_was(path: Path) -> None:
-    """It leaves the tables in slices, and its row has another checksum once it does not expire any more."""
+    """The message leaves the tables in slices, and its row has another checksum once it no longer expires."""
     rows = [one(number, b"old", expires_s=number) for number in range(1, 41)]
     limits = TINY._replace(slice_messages=1)
     with Store(path, NODE, limits=limits) as store:

@@ -50,7 +50,7 @@ def test_that_fails(queue_managers, number):
 
 @pytest.mark.long
 def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:
-    """It is in a suite that is not ours, in two processes of pytest-xdist."""
+    """The test is in a suite that is not ours, in two processes of pytest-xdist."""
     (tmp_path / "test_somebody.py").write_text(SUITE)
     done = subprocess.run(
         [

@@ -282,7 +282,7 @@ def test_a_consumer_that_asks_before_its_time_is_refused_and_loses_nothing() -> 
 
 
 def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> None:
-    """It is tried alone, and is identified when others pass; the messages that prove it come in the calm."""
+    """The message is tried alone, and is identified when others pass; the messages that prove it come in the calm."""
     for where in ("b", "c"):
         scenario = replace(
             a_chain(a_burst(count=5), a_burst(at_ms=100, count=5)),

@@ -1,4 +1,4 @@
-"""Whole worlds: the same each time, and each of them keeps the promises."""
+"""Whole worlds: a seed gives the same world each time, and each world keeps the promises."""
 
 from __future__ import annotations
 

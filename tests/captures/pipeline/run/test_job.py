@@ -97,7 +97,7 @@ def assert_same(tables: Tables, reader: PacketReader, wanted: tuple[Rows, Rows])
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.pcapng")))
 def test_tables_say_of_each_packet_what_decode_says(name: str, tmp_path: Path) -> None:
-    """It is read in six ranges here; the properties below read one range, and very many."""
+    """The capture is read in six ranges here; the properties below read one range, and very many."""
     path = SAMPLES / f"{name}.pcapng"
     range_bytes = -(-path.stat().st_size // 6)
     reader = PacketReader(read_capture(path))
@@ -297,7 +297,7 @@ def in_fragments(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def test_what_waited_for_a_fragment_waits_no_more_when_it_has_come() -> None:
-    """It does not wait even for a repetition of the fragment."""
+    """The packet does not wait even for a repetition of the fragment."""
     *before, sent = FRAMES["express-pair"][:4]
     first, second = (sent._replace(data=data) for data in fragments_of(sent.data))
     assert_read_as_one([*before, first, second, first, *FRAMES["express-pair"][4:]], [], range_bytes=100)

@@ -209,7 +209,10 @@ def test_two_runs_at_a_time_are_refused(tmp_path: Path) -> None:
 def test_of_two_runs_that_do_not_see_each_other_one_counts_and_the_other_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    """It is as on two machines, where there is no lock. The second run begins between any two commits of the first."""
+    """This is as on two machines, where there is no lock.
+
+    The second run begins between any two commits of the first.
+    """
     monkeypatch.setattr("mqproto.captures.pipeline.tables.tables._take", lambda *_: None)
     add(tmp_path, {"packets": (1,), "sessions": (6,)})
     real = DeltaTable.create_write_transaction

@@ -136,7 +136,7 @@ async def test_what_is_refused_or_deleted_is_a_dead_letter_and_says_why(
 async def test_a_producer_has_a_url_of_his_told_how_his_message_ended(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """It is told what it could have asked for.
+    """The producer is told what it could have asked for.
 
     A producer whose URL names a host that the operator has not allowed is refused.
     """

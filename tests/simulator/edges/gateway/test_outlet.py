@@ -175,7 +175,7 @@ async def test_what_a_node_has_forgotten_is_in_doubt_for_good(topology: Topology
 async def test_what_an_earlier_version_had_under_way_is_asked_for_again(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """It wrote everything that it asked for into the journal. This one was killed before the node heard it."""
+    """The earlier version wrote every request into the journal, and was killed before the node heard this one."""
     recovery, next_life = Recovery(), Recovery()
     async with running(topology, "destination", tmp_path):
         async with connect(topology, "destination", tmp_path, journal=tmp_path / "the.journal") as client:

@@ -137,7 +137,7 @@ async def test_somebody_says_once_that_all_ids_are_lost(
 
 
 async def test_a_journal_of_before_needs_the_history_of_before(tmp_path: Path, history_url: str) -> None:
-    """It behaves like a gateway whose history was moved by hand."""
+    """Such a gateway behaves like one whose history was moved by hand."""
     gateway = AGateway(tmp_path)
     await gateway.starts(f"sqlite:///{tmp_path}/history.sqlite")
     forget_lives(gateway.journal)

@@ -255,7 +255,7 @@ class Says:
 async def test_a_dead_letter_is_in_doubt_if_one_of_its_calls_had_no_answer(
     desk: Client, tmp_path: Path, history_url: str, answers: list[Answer], is_in_doubt: bool
 ) -> None:
-    """It keeps its attempts until an operator decides about it."""
+    """The dead letter keeps its attempts until an operator decides about it."""
     typed, options = Typed(tmp_path, "desk.toml", DESK), ("--history", history_url)
     named = Envelope(producer_key="order-1").as_extension()
     await desk.send("orders", b"1", transactional=True, journal_negative=True, extension=named)

@@ -170,7 +170,7 @@ async def test_queues_that_were_made_while_the_node_ran_are_as_good_as_those_of_
 async def test_each_triggered_queue_has_an_error_queue_without_being_asked_for_one(
     desk: Client, file: Path
 ) -> None:
-    """It exists before the first message is looked at, and the next trigger uses it again."""
+    """The queue exists before the first message is looked at, and the next trigger uses it again."""
     consumer = HttpConsumer()
 
     async def refuse(_: Seen) -> Reply:

@@ -229,7 +229,7 @@ def test_one_at_a_time_leases_nothing_while_the_first_message_is_not_due() -> No
 
 @pytest.mark.parametrize("empty", [False, True])
 def test_a_message_that_somebody_else_took_holds_nobody_up(empty: bool) -> None:
-    """It was given back, and then the queue was asked again and handed out another one."""
+    """The message was given back, and then the queue was asked again and handed out another one."""
     schedule = Schedule[int](1, 3)
     for number in (0, 1):
         schedule.asked()

@@ -286,7 +286,7 @@ async def test_one_life_is_told_at_a_time(history_url: str) -> None:
 async def test_a_life_that_ends_at_once_is_told_of_whatever_its_message_has_in_its_extension(
     history_url: str, key: str
 ) -> None:
-    """It has ended before anybody knows which programs wait for that."""
+    """Such a life has ended before anybody knows which programs wait for that."""
     async with open_history(history_url) as history:
         await accept(history)
         await history.finish(ENDS, "message 2", Attempt.SUCCEEDED, RECEIVED)

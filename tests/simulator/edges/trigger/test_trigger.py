@@ -823,7 +823,7 @@ async def test_a_trigger_that_stops_lets_the_call_in_hand_come_to_its_end(desk: 
 async def test_a_message_that_comes_while_another_trigger_takes_over_is_let_go(
     desk: Client, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was received just after all messages held before it had been let go."""
+    """The message was received just after all messages held before it had been let go."""
     hold, consumer, late = Trigger._hold, HttpConsumer(), []
 
     async def hold_late(trigger: Trigger, message: ReceivedMessage) -> Any:

@@ -202,7 +202,7 @@ def test_one_that_was_forgotten_is_told_so_and_is_born_again(crashes: bool) -> N
 
 @pytest.mark.parametrize("later_s", [0, 9])
 def test_one_that_came_before_another_that_was_forgotten_is_not_forgotten_with_it(later_s: int) -> None:
-    """It has done nothing that was kept; after a crash of the node it may ask again for what it had asked for."""
+    """The invoker has done nothing that was kept; after a crash of the node it may repeat its requests."""
     machine = Machine()
     machine.connect(ONE)
     machine.now_s += later_s

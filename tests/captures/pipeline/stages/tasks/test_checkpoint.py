@@ -159,7 +159,7 @@ def frames_of(scene: Scene, talks: Talks | None = None) -> Iterator[Frame]:
 
 
 def a_message_and_its_copy(message: bytes, tmp_path: Path, later_ns: int = HOUR_NS) -> Tables:
-    """It crosses in one file, and again in the next one, with something else between them."""
+    """Return the tables: a message crosses in one file, and again in the next, with another one in between."""
     scene = Scene()
     wire = scene.wire("a", "c")
     wire.send("a", message)
