@@ -181,7 +181,7 @@ class Cell:
         return "/".join((*names, str(number), "x" * (number * 977 % self.longest))).encode()
 
     async def _peer_sends(self, kind: str) -> None:
-        """Send messages one by one, so that cuts come between them; express ones go to both names, with a list."""
+        """Send messages one by one, so that cuts come between them; others than transactional ones go to both names."""
         if TO_OURS not in self.ways:
             return
         names = self.node.names(OURS, KINDS[kind])

@@ -93,7 +93,7 @@ class Stores:
             return db.execute(statement, values).fetchall()
 
     def hurt(self, name: str, kind: QueueKind, how: str, *which: int) -> list[Any]:
-        """Damage the packets of messages in the queue of a kind, by their place among its messages; return the rows."""
+        """Damage the packets of messages in the queue of a kind, by their places there; return the damaged rows."""
         found = self.rows(
             name,
             "SELECT key FROM message JOIN queue ON key >> 40 = queue.queue WHERE kind = ? ORDER BY key",

@@ -304,7 +304,7 @@ def _text(octets: bytes) -> str:
 
 
 def _spelt(correlation_id: bytes) -> str:
-    """Return a property in one of its two spellings; nothing if it is not set."""
+    """Return a correlation in one of its two spellings; empty if it is not set."""
     if not any(correlation_id) or correlation_id[-1] & 1:
         return correlation_id.hex() * any(correlation_id)
     return str(MessageId(Guid(correlation_id[:16]), int.from_bytes(correlation_id[16:], "little")))

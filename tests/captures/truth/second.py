@@ -260,7 +260,7 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
     ways = list(islice(_chains(truth, lost, acker.user.source_queue_manager, origin), 256 * WAYS_LIMIT))
 
     def instead(number: int, way: list[int]) -> dict[int, bytes]:
-        """Return the packets in whose place a later message is sent again in this way; nothing if it has no room."""
+        """Return the lost packets that become a later message, sent again in this way; nothing if it has no room."""
         later = truth.numbered.get((origin, identifier, number))
         copies = {} if later is None else later.crossings
         is_new = not left(copies)

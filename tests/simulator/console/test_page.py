@@ -226,7 +226,7 @@ def test_texts_of_strangers_stay_text_wherever_they_are_shown(desk: Desk) -> Non
     arrows = "document.querySelectorAll('.ladder .arrow').length"
 
     def is_told() -> bool:
-        """Wait until the page has everything that nodes have logged by now."""
+        """Whether the story shows everything that nodes have logged by now."""
         desk.press("Tell", "#story")
         desk.shows("#story-inner p", "<img src=x onerror=")
         return bool(desk.browser.evaluate(arrows) >= 4)

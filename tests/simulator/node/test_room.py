@@ -30,7 +30,7 @@ from tests.examples import a_user_message
 from tests.simulator.running import DESTINATION, Log, running, until, until_sent
 
 TAIL_BYTES = 100
-"""The last part of a large packet, which comes at the same moment as those of others."""
+"""The size of the last part of a large packet, which comes at the same moment as those of others."""
 
 
 def test_it_is_said_at_the_start_and_once_until_it_changes() -> None:

@@ -181,7 +181,7 @@ def refused(path: Path) -> str:
 
 
 def refused_or_hurt(path: Path, left: Left) -> str:
-    """Return the reports about a damaged log: about all of it, or about one message that differs."""
+    """Return the error about a damaged log, or the only record whose message is damaged."""
     try:
         with Store(path, NODE) as store:
             rows = store.read(ReadPage(1, 0, 100, 2**30, ReadBy.WINDOW))

@@ -34,7 +34,7 @@ def numbers(*values: int) -> pa.Table:
 def add(
     folder: Path | str, rows: Mapping[str, tuple[int, ...]], *, anew: bool = False, keep_s: float = 0
 ) -> None:
-    """A run that adds rows to tables, or replaces all others there."""
+    """Make a run that adds rows to tables, or replaces all rows there."""
     tables = Tables(folder)
     with tables.run() as run:
         dropped = [part.name for name in rows for part in tables.parts(name)] if anew else []

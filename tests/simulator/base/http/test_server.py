@@ -496,7 +496,7 @@ SLOW_BODY = HALF_HEAD + b"Content-Length: 10\r\n\r\n12345"
 
 
 async def is_full(stream: trio.SocketStream) -> bool:
-    """Whether a connection has lost its place, without a word if it was idle."""
+    """Whether a connection was closed for lack of room; an idle one is closed without a word."""
     data = await rest_of(stream)
     return not data or data.endswith(b"full")
 

@@ -144,7 +144,7 @@ class Trial:
         return self.posted.get(timeout=PATIENCE_S) == body
 
     def walls(self) -> dict[str, bool]:
-        """Return the forbidden actions that the node can do, tried as root, for whom only the unit's walls count."""
+        """Return whether root, in the node's place, can do some actions: only the unit's walls stop it."""
         inside = ["nsenter", "--target", str(process_of(NODE)), "--mount", "sh", "-c"]
 
         def can(what: str) -> bool:
