@@ -15,15 +15,16 @@ that is full. So the refused message is found by trial, and the messages behind 
     it is held back, and others pass, first those that were out with it. Once the neighbour has taken one that is no
     less demanding (kept on disk if the suspect is, as large, of the same sequence, and new), the suspect goes again,
     alone
-        │ refused once more, another taken once more, and refused again
+        │ refused once more, another taken once more, and refused as often as before others passed it
         ▼
     it is the refused message, and is set aside
 
 A neighbour that also refuses another message is full or broken: no message is set aside, and the trial begins again.
 Each time, a suspect is sent alone twice as often before others pass it, so a full neighbour that makes room seldom gets
-messages out of order. One more message is also passed over with it, because bad messages may be adjacent. Once a bad
-message is found, the next search begins like the first one. A message that one next hop refuses is not suspected at
-another.
+messages out of order. A neighbour that makes room in each pause takes another message, and refuses the suspect right
+behind it. So the last refusals are many, with no other message between them to use up the room. One more message is
+also passed over with a suspect, because bad messages may be adjacent. Once a bad message is found, the next search
+begins like the first one. A message that one next hop refuses is not suspected at another.
 
 Messages that were out go before others, because new messages of a higher priority may keep coming. If these used up a
 trial, it would never reach the message behind them.
@@ -49,7 +50,7 @@ CLOSINGS_OF: Final = 1_024
 REFUSALS: Final = 3
 """How often a suspect that is sent alone is refused, at first, before others pass it."""
 PROOFS: Final = 2
-"""How often the neighbour must take other messages after refusing a suspect, before one more refusal decides."""
+"""How often the neighbour must take other messages after refusing a suspect, before the last refusals decide."""
 ROUNDS: Final = 12
 """The failures after which the search grows no further: a suspect goes alone 12,288 times before others pass it."""
 
@@ -100,8 +101,8 @@ class Suspect:
         """The refusals since the last proof, except those that a refusal of our own may have caused."""
         self.proofs: Counter[int] = Counter()
         """How often the next hop has taken a comparable message after refusing this one."""
-        self.proven: set[int] = set()
-        """The next hops that have taken a comparable message since they last refused this one."""
+        self._alone: Counter[int] = Counter()
+        """How often it goes again before others, because the next hop has taken a comparable message."""
         self.overtaken: Counter[int] = Counter()
         """The number of other messages, of any kind, that the next hop has taken since the last refusal."""
         self.proven_by: set[tuple[Guid, int]] = set()
@@ -109,12 +110,12 @@ class Suspect:
         self.is_found = False
         """Whether this is the message that the neighbour refuses."""
 
-    def refuse(self, hop: int, *, by_us: bool) -> None:
+    def refuse(self, hop: int, often: int, *, by_us: bool) -> None:
         """Count a refusal: a session with a next hop ended."""
-        self.is_found = self.proofs[hop] >= PROOFS and not by_us
         self.refused[hop] += 1
         self._surely[hop] += not by_us
-        self.proven.discard(hop)
+        self._alone -= Counter({hop: 1})
+        self.is_found = self.proofs[hop] >= PROOFS and self._surely[hop] >= often
         del self.overtaken[hop]
 
     def lets_pass(self, hop: int, often: int) -> bool:
@@ -123,16 +124,17 @@ class Suspect:
         Each refusal doubles the number that may pass, up to a million.
         """
         most = 1 << min(self.refused[hop], 20)
-        return self.refused[hop] >= often and hop not in self.proven and self.overtaken[hop] < most
+        return self.refused[hop] >= often and not self._alone[hop] and self.overtaken[hop] < most
 
-    def prove(self, hop: int, other: tuple[Guid, int]) -> None:
+    def prove(self, hop: int, often: int, other: tuple[Guid, int]) -> None:
         """Note that a next hop has taken another message that demands no less."""
-        if self.refused[hop] >= REFUSALS and hop not in self.proven and other not in self.proven_by:
-            self.proven.add(hop)
+        if not self._alone[hop] and other not in self.proven_by:
+            self._alone[hop] = 1
             if self._surely[hop] >= (1 if self.proofs[hop] else REFUSALS):
                 self._surely[hop] = 0
                 self.proven_by.add(other)
                 self.proofs[hop] += 1
+                self._alone[hop] = often if self.proofs[hop] >= PROOFS else 1
 
 
 class Trial:
@@ -214,7 +216,7 @@ class Trial:
             self._round = min(self._round + 1, ROUNDS)
             return [*lost, *self.give_up()], []
         suspect = suspect or Suspect(entry)
-        suspect.refuse(hop, by_us=by_us)
+        suspect.refuse(hop, REFUSALS << self._round, by_us=by_us)
         if suspect.is_found:
             self._round = 0
             self._forget(entry)
@@ -258,7 +260,7 @@ class Trial:
             for suspect in self.suspects:
                 suspect.overtaken[hop] += 1
                 if demand.covers(Demand.of(suspect.entry)) and not self._may_have_had(entry, suspect):
-                    suspect.prove(hop, name)
+                    suspect.prove(hop, REFUSALS << self._round, name)
             self._forget(entry)
 
     def pass_over(self, entries: Iterable[InFlight]) -> None:

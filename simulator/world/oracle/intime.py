@@ -11,7 +11,7 @@ from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.whereabouts import Spot
-from mqproto.neighbours.trial import REFUSALS
+from mqproto.neighbours.trial import PROOFS, REFUSALS
 from mqproto.simulator.world.network.glimpse import Glimpse, identity_of
 from mqproto.simulator.world.network.links import CONNECT_TIMEOUT_MS
 from mqproto.simulator.world.oracle.invariants import is_systems
@@ -105,18 +105,20 @@ def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
 def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse) -> str | None:
     """A message that a neighbour refused three times, alone, goes again only after the neighbour took another, if any.
 
+    Once others have passed twice, three refusals in a row decide.
     This checks only the first suspect of a life, with one link, if no session has ended since for another reason: if
     another message is out then, or is refused too, the node begins again and sends each alone more often.
 
     Acknowledgments in the same batch do not count: a node sends them when everything else is under way.
     """
     suspicion = node.suspected.get(glimpse.identity)
-    if suspicion is None or suspicion.overtaken or suspicion.refused < REFUSALS:
+    if suspicion is None or suspicion.refused < REFUSALS:
+        return None
+    if suspicion.alone < (REFUSALS if suspicion.refused >= REFUSALS + PROOFS else 1):
         return None
     if node.tries_anew or len(node.suspected) > 1 or len(node.lines) > 1 or ledger.unmet or node.core is None:
         return None
-    leaving = node.core.inspect().desk.writes.leaving()
-    others, told = 0, _told_in_this_batch(node)
+    others, told, leaving = 0, _told_in_this_batch(node), node.core.inspect().desk.writes.leaving()
     for queue in node.disk.queues.values():
         if queue.kind in ON_THEIR_WAY and queue.name not in node.paused:
             names = [identity_of(row.packet) for row in node.disk.rows(queue.queue) if row.key not in told]

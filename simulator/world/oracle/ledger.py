@@ -335,7 +335,7 @@ class Ledger:
             if glimpse.session is not None:
                 if glimpse.session.ack_sequence_number != end.acked & 0xFFFF:
                     for suspicion in node.suspected.values():
-                        suspicion.overtaken = True
+                        suspicion.alone = 0
                 end.acked += (glimpse.session.ack_sequence_number - end.acked) & 0xFFFF
 
     def those_with(self, bodies: Collection[bytes], glimpses: list[Glimpse]) -> list[Glimpse]:
@@ -356,7 +356,7 @@ class Ledger:
             if suspicion is not None:
                 # A sender whose connection was reset just before has counted this one already.
                 suspicion.refused += end.peer.session in sender.ends
-                suspicion.overtaken = False
+                suspicion.alone += end.peer.session in sender.ends
             elif sender.suspected:  # A full neighbour refuses like this, too.
                 sender.tries_anew = True
 

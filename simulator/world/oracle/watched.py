@@ -31,11 +31,11 @@ class Suspicion:
     """A note by a node that its neighbour may refuse a message.
 
     refused: how often the neighbour refused it.
-    overtaken: whether the neighbour has taken another since.
+    alone: how often since the neighbour last took another.
     """
 
     refused: int = 1
-    overtaken: bool = False
+    alone: int = 1
 
 
 @dataclass(eq=False)
