@@ -156,14 +156,15 @@ class SequenceChecker:
             del sequence.early[:-SAID_LIMIT]
             return SequenceView(sequence)
         view = SequenceView(sequence)
-        if ack.key == sequence.order_ack_key:
+        is_foreign = sequence.is_from_elsewhere(ack)
+        if sequence.order_ack_packet and ack.key[1] == sequence.order_ack_id and not is_foreign:
             # It is the same OrderAck, one hop further.
             view.ended, view.counts = sequence.order_ack_ended, True
             return view
         said = sequence.order_acked
         if self._counts(sequence, ack):
             view.counts, view.ended = True, sequence.order_ack_ended
-        if not sequence.is_from_elsewhere(ack):
+        if not is_foreign:
             self._claim(sequence, ack, said=said)
         return view
 
@@ -264,13 +265,15 @@ class SequenceChecker:
             suspect_elsewhere(sequence, ack)
             return False
         compare(sequence, ack)
-        newest, number = sequence.order_ack_key, ack.sequence_number
-        if newest is not None and not is_newer(ack.key[1], newest[1]):
+        _, own_id = ack.key
+        number = ack.sequence_number
+        if sequence.order_ack_packet and not is_newer(own_id, sequence.order_ack_id):
             return False
         if number < sequence.order_acked:
             return False
         sequence.order_ack_ended = _packets_between(sequence, number)
-        sequence.order_acked, sequence.order_ack_packet, sequence.order_ack_key = number, ack.number, ack.key
+        sequence.order_acked, sequence.order_ack_packet = number, ack.number
+        sequence.order_ack_id = own_id
         return True
 
     def _forget(self) -> None:

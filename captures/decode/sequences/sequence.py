@@ -66,7 +66,7 @@ class Sequence:
         sequence whose identifier is used for two queues is no longer judged.
     unknown: by code, the findings to report if the capture turns out to have no message of it.
     early: the last OrderAcks that the capture has before its first message.
-    order_acked, order_ack_packet, order_ack_key, order_ack_ended: values of the newest OrderAck that counts.
+    order_acked, order_ack_packet, order_ack_id, order_ack_ended: values of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
     passed: for the number of each message that skipped others, the lowest number that it names as its predecessor.
     written: pairs of SentTime and number: all messages from this number on were written then or later.
@@ -84,7 +84,7 @@ class Sequence:
     early: list[Acknowledgment] = field(default_factory=list)
     order_acked: int = 0
     order_ack_packet: int = 0
-    order_ack_key: MessageKey | None = None
+    order_ack_id: int = 0
     order_ack_ended: Acknowledged | None = None
     said: list[Said] = field(default_factory=list)
     passed: dict[int, int] = field(default_factory=dict)
