@@ -5,7 +5,7 @@ name = "pair"                                   # by default the file's name
 description = "Two queue managers."
 
 [node.sender]                                   # guid, address = "host:port" and ping = "host:port" may be given,
-                                                # the latter where it answers Pings and not at UDP port 3527
+                                                # the latter if it does not answer Pings at UDP port 3527
 [node.destination.queue.orders]                 # id and public may be given
 transactional = true
 quota_kb = 1024                                 # by default as much as the node may store
@@ -20,10 +20,10 @@ certificate = "sender.pem"                      # paths are relative to this fil
 key = "sender.key"
 address = "127.0.0.1:1811"                      # a listener of its own; never port 1801 or the node's other one
 
-[route.sender]                                  # only where the shortest way is not the one wanted
+[route.sender]                                  # only if the shortest way is not wanted
 destination = "destination"
 
-[site.north]                                    # sites decide who comes next, without links and routes
+[site.north]                                    # sites decide the next hop, without links and routes
 gates = ["a", "b"]                              # the preferred first
 
 [[routing_link]]
@@ -35,24 +35,24 @@ site = "north"                                  # or several: ["north", "south"]
 routing_server = true                           # out_routing_servers, in_routing_servers = ["c"] may be given
 
 [node.b]
-readers = "ops"                                 # a group of the system that may look and change nothing
+readers = "ops"                                 # a group of the system that may look, but change nothing
 readers_folder = "/run/mqproto-ops"             # where its socket is, by default among the temporary files
 metrics = "127.0.0.1:9180"                      # where it answers /metrics, /live and /ready over HTTP
 traces = "http://127.0.0.1:4318"                # the collector that has the spans of messages with a traceparent
-from = ["10.0.0.0/8"]                           # from where its sessions come, or "any"; by default its own host
+from = ["10.0.0.0/8"]                           # where its sessions come from, or "any"; by default its own host
 
-[strangers]                                     # those who are not in the topology
-hear = ["10.0.0.0/8"]                           # from where they are answered, by default "any"
-call = ["10.0.0.7"]                             # what is called as they ask for an answer there
+[strangers]                                     # queue managers outside the topology
+hear = ["10.0.0.0/8"]                           # the places from which they get answers, by default "any"
+call = ["10.0.0.7"]                             # hosts to call if they ask for an answer there
 
 [node.b.queue.public]
-strangers = true                                # they may send to it
+strangers = true                                # strangers may send to it
 
-[node.b.queue.orders]                           # what a queue asks of messages
-authenticated = true                            # signed ones alone
-privacy = "body"                                # encrypted ones alone; "none" takes no such, "optional" takes both
-weak_ciphers = ["RC4-128"]                      # RC2-128, RC4-128, RC2-40 and RC4-40, where they are named alone
-senders = ["S-1-5-21-1-2-3-1000"]               # who may send: SIDs, or certificates by their SHA-256
+[node.b.queue.orders]                           # a queue's requirements for messages
+authenticated = true                            # only signed messages
+privacy = "body"                                # only encrypted messages; "none": no encrypted ones; "optional": both
+weak_ciphers = ["RC4-128"]                      # RC2-128, RC4-128, RC2-40 and RC4-40 are accepted only if named
+senders = ["S-1-5-21-1-2-3-1000"]               # the allowed senders: SIDs, or certificates by their SHA-256
 
 [node.b.queue.to-mainframe]                     # a connector queue: for a foreign system, which a program serves
 connector = "6F9619FF-8B86-D011-B42D-00C04FC964FF"  # the system's GUID; CONNECTOR=GUID is this queue
@@ -64,17 +64,17 @@ transactional = true
 [node.b]
 keys = "b.public"                               # the folder of its public keys, as `mqproto keys make` writes it
 
-[node.b.private_keys]                           # those that are not in b.keys: aes, enhanced, base, signing, user-NAME
+[node.b.private_keys]                           # those not in b.keys: aes, enhanced, base, signing, user-NAME
 signing = "signing.pem"                         # PEM, with its certificate
 
-[user.alice]                                    # whose certificates are believed to be whose
+[user.alice]                                    # users, and the certificates that are known to be theirs
 sid = "S-1-5-21-1-2-3-1000"
 certificates = ["alice.cer"]
 
 [settings]                                      # the fields of mqproto.base.configuration.Settings, for all nodes
 order_ack_timeout_ms = 50
 
-[node.sender.settings]                          # and for one
+[node.sender.settings]                          # and for one node
 window_size = 16
 
 [[fault]]                                       # of a node, or `between` two nodes
@@ -83,14 +83,14 @@ action = "kill"
 node = "destination"
 for_s = 1.5
 ```
-A node alone, which is in no network that somebody declares, has one table `[node]` with its name, and a GUID that no
-other has:
+A node alone, which does not belong to a declared network, has one table `[node]` with its name, and a GUID that no
+other node has:
 
 ```toml
 [node]
 name = "shop"
 guid = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
-address = "127.0.0.1:1801"                      # all else as in [node.shop]
+address = "127.0.0.1:1801"                      # everything else as in [node.shop]
 
 [node.queue.orders]
 transactional = true

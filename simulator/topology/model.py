@@ -1,7 +1,7 @@
 r"""The records of a topology, and the questions that the other parts ask it.
 
-It is the simulator's directory service: it knows each queue manager's GUID and address, each queue, and the way
-to it. Node and queue names are found without regard to case, as MSMQ compares them.
+A topology is the simulator's directory service: it knows each queue manager's GUID and address, each queue, and the way
+to it. The case of node and queue names does not matter, as in MSMQ.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Strangers:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user who signs messages, as the directory knows them.
+    """A user who signs messages, as known to the directory.
 
-    certificates: files, PEM or DER.
+    certificates: the files of the user's certificates, in PEM or DER.
     """
 
     name: str
@@ -187,7 +187,7 @@ class Topology:
         return self.next_hops(frm, to)[0]
 
     def next_hops(self, frm: str, to: str) -> tuple[str, ...]:
-        """Return the possible next hops from `frm` to `to`, the preferred first; a TopologyError if there is none."""
+        """Return the possible next hops from `frm` to `to`, the preferred first; a TopologyError without a route."""
         self._known(frm, "next hop")
         self._known(to, "next hop")
         hops = self._hops.get((frm, to))
@@ -233,7 +233,7 @@ class Topology:
         return next((node for node in self.nodes.values() if node.guid == guid), None)
 
     def manager_name(self, guid: str) -> str:
-        """Return the name of the node with that GUID, as a node writes it; empty if there is none."""
+        """Return the name of the node with that GUID, in the form that nodes use; empty if there is none."""
         return next((node.name for node in self.nodes.values() if guid_text(node.guid) == guid), "")
 
     def resolve(self, text: str, at: str | None = None) -> ResolvedName:
@@ -284,13 +284,13 @@ class Topology:
         return found
 
     def with_node(self, node: Node) -> Topology:
-        """Return the topology with this node in place of the one with its name; its address stays the same."""
+        """Return the topology in which this node replaces the node with its name. Its address stays the same."""
         found = copy(self)
         object.__setattr__(found, "nodes", {**self.nodes, node.name: node})
         return found
 
     def with_readers(self, name: str, group: str, folder: Path | None) -> Topology:
-        """Return the topology with a group of the system that may look at a node and change nothing.
+        """Return the topology with a group of the system that may look at a node without changing anything.
 
         folder: the place of its socket; None for the usual one.
 

@@ -35,7 +35,7 @@ class DeclaredQueue:
     journal: Journaling, whether received messages are copied to its journal.
     journal_quota_kb: JournalQuota, the limit of the journal; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
     strangers: whether queue managers outside the topology may send to it.
-    protection: Authentication, PrivacyLevel and Security: what it requires of messages.
+    protection: Authentication, PrivacyLevel and Security, its requirements for messages.
     connector: the GUID of the foreign system whose connector queue it is, addressed as CONNECTOR=.
     """
 
@@ -93,12 +93,13 @@ class Tls:
 class Node:
     """One queue manager; its name is that of its computer.
 
-    origins: where its sessions come from: addresses, networks such as `10.0.0.0/8`, or `any`; by default `host`.
+    origins: the places that its sessions come from: addresses, networks such as `10.0.0.0/8`, or `any`; by default
+    `host`.
     ping: where it must answer Pings; by default it does so at UDP port 3527 of `host` if that is free.
     tls: its certificate and TLS address, if it has links with TLS.
     keys: the folder of its public keys, if that is not `NAME.public` beside its store.
     private_keys: by use, the PEM files of its private keys that are not in `NAME.keys`.
-    readers: the group of the system that may look at it and change nothing; empty for none.
+    readers: the group of the system that may look at it without changing anything; empty for none.
     readers_folder: the folder of the readers' socket; None for the usual one.
     metrics: where it answers /metrics, /live and /ready over HTTP; None for nowhere.
     traces: the URL of the collector for its spans; empty for the URL in the environment.
@@ -182,7 +183,7 @@ class Node:
 
 
 def find(name: str, known: Mapping[str, object], otherwise: str, near: Nearest = nearest) -> str:
-    """Return a name as `known` spells it, or raise a TopologyError that begins with `otherwise`."""
+    """Return a name in the spelling of `known`, or raise a TopologyError that begins with `otherwise`."""
     for other in known:
         if other.casefold() == name.casefold():
             return other

@@ -1,4 +1,4 @@
-"""The files of a node, and the sockets for its clients: the directory and the name of the node determine both."""
+"""The files of a node, and the sockets for its clients. The directory and the name of the node determine both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mqproto.simulator.topology.nodes import METRICS_PORT
 from mqproto.simulator.topology.resolve import is_bare, node_of
 
 SOCKET_PATH_LIMIT_BYTES: Final = 103
-"""sun_path has 104 bytes on macOS and 108 on Linux, one of them a NUL."""
+"""The longest path of a socket: sun_path has 104 bytes on macOS and 108 on Linux, one of which is a NUL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Place:
     """A topology, and the directory of its nodes' stores.
 
     declared: the topology in its file; `topology` may have the queues that running nodes report instead.
-    silent: nodes that did not answer when asked for their queues: do not wait for them again.
+    silent: nodes that did not answer when they were asked for their queues, so nobody waits for them again.
     """
 
     topology: Topology
@@ -126,7 +126,8 @@ def default_directory(topology: Topology) -> Path:
 def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
     """Return the command that starts a node whose store is in a directory; None for the usual one.
 
-    If `mqproto run` runs the others, it starts this one, too. If no node runs, both ways are offered: all, or this one.
+    If `mqproto run` runs the others, it starts this one, too. If no node runs, both ways are offered: to start all
+    nodes, or only this one.
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):
@@ -149,7 +150,7 @@ def start_again(place: Place) -> tuple[Callable[[str], str], str]:
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
     """Return the command to type if `mqproto run` still has an older copy of a topology.
 
-    The text is empty if that copy has the missing node or queue, or the topology itself lacks it.
+    The text is empty if that copy has the missing node or queue, or if the topology itself lacks it.
     """
     stores = directory or default_directory(topology)
     copies = [copy for name in topology.nodes if (copy := seen_path(stores, name)).is_file()]
@@ -246,7 +247,7 @@ def is_run(directory: Path, topology: str) -> bool:
 
 
 def client_socket(directory: Path, name: str) -> Path:
-    """Return the socket for a client of a node: the readers' socket in a readers' folder, else the node's own."""
+    """Return the socket for a client of a node: the readers' socket in a readers' folder, otherwise the node's own."""
     return (
         reading_socket(directory, name) if is_for_readers(directory, name) else socket_path(directory, name)
     )

@@ -6,11 +6,12 @@ import socket
 
 
 def reserved_address() -> tuple[str, int]:
-    """Return 127.0.0.1 and a port that for a minute goes only to programs that ask for its number.
+    """Return 127.0.0.1 and a port that, for a minute, the system gives only to programs that ask for its number.
 
-    A port that was merely free a moment ago may be taken by the time a server listens at it. Here the server closed a
-    connection first, so the port is in TIME_WAIT: the system does not give it to programs that ask for any port, and
-    SO_REUSEADDR, which servers set, lets them listen at it. The same UDP port is free as well, at this moment.
+    A port that was merely free a moment ago may be taken by the time that a server listens at it. Here the server
+    closed a connection first, so the port is in TIME_WAIT: the system does not give it to programs that ask for any
+    port, and SO_REUSEADDR, which servers set, lets them listen at it. The same UDP port is free as well, at this
+    moment.
     """
     while True:
         with (

@@ -67,7 +67,7 @@ _OTHERWISE: Final = re.compile(
     r".*[\\,]|\s*(msmq\.)?formatname\s*:|\s*(direct|public|private|dl|machine|connector|multicast)\s*=|[a-z.]+://",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches texts that are more than a queue's bare name: a path, several names, a format name, a URL."""
+"""Matches texts that are more than the bare name of a queue: a path, several names, a format name, a URL."""
 
 
 def is_bare(text: str) -> bool:
@@ -199,7 +199,7 @@ def node_of(directory: KnownNodes, name: FormatName | PathName, at: str | None) 
     """Return the node of a name's queue, even if the directory lacks the queue.
 
     Raises:
-        TopologyError: the name does not tell, or there is no such node.
+        TopologyError: the name does not show it, or there is no such node.
     """
     match name:
         case PathName(computer):
@@ -228,7 +228,7 @@ def _computer(directory: KnownNodes, computer: str, at: str | None, path: PathNa
 
 
 def _addressee(directory: KnownNodes, name: DirectName, at: str | None) -> Node:
-    """Return the node of a direct name, by its name or by its IP address."""
+    """Return the node of a direct name, found by its name or its IP address."""
     if name.protocol not in (Protocol.OS, Protocol.TCP):
         raise TopologyError(
             f"{name}: mqproto speaks TCP, and neither HTTP nor SPX; write DIRECT=TCP: and an address, or DIRECT=OS: "

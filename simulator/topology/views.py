@@ -1,7 +1,7 @@
 """A topology as one of its nodes sees it, and as the text of a file that a node process can load.
 
-A breakable link has a proxy each way, which carries each connection. So each node gets a topology of its own, in which
-its links have the proxies that it must call.
+A breakable link has a proxy in each direction, which carries each connection. So each node gets a topology of its own,
+in which its links have the proxies that it must call.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Remarks = Mapping[tuple[str, str], str]
 def as_toml(topology: Topology, *, is_brief: bool = False, remarks: Remarks = MappingProxyType({})) -> str:
     """Return the text that `mqproto.simulator.topology.parse` reads as this topology.
 
-    is_brief: leave out settings, and values for strangers and queues, that are the defaults. Otherwise everything
-        optional is written.
+    is_brief: whether to leave out settings, and values for strangers and queues, that are the defaults. Otherwise
+    everything optional is written.
     """
     return "\n".join(_lines(topology, remarks, is_brief=is_brief)) + "\n"
 
@@ -154,7 +154,7 @@ def _entries(**entries: object) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    """Return a value as TOML. Its strings, numbers, booleans and arrays are JSON's, but DEL must be escaped."""
+    """Return a value as TOML. Its strings, numbers, booleans and arrays are JSON's, except that DEL must be escaped."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         return f"[{', '.join(_value(each) for each in value)}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
