@@ -1,4 +1,4 @@
-"""Runs many seeds on all cores: each process takes a few at a time, and reports its findings."""
+"""Runs many seeds on all cores. Each process takes a few at a time, and reports its findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mqproto.simulator.world.truth import simulate_into
 SHARE: Final = 25
 """How many seeds a process takes at a time."""
 ENOUGH: Final = 10
-"""Stop beginning new runs after this many broken ones."""
+"""No new runs begin after this many broken ones."""
 
 
 def run_seeds(
@@ -33,7 +33,7 @@ def run_seeds(
     """Run the worlds of `count` seeds.
 
     Args:
-        captures: the folder for each world's capture and truth, see truth.py.
+        captures: the folder for each world's capture and truth (see truth.py).
         processes: how many to run at once; by default as many as there are cores.
         progress: called again and again with the summary so far.
     """

@@ -107,7 +107,7 @@ def _one(options: WorldOptions) -> bool:
 
 
 def _scenario(options: WorldOptions) -> Scenario:
-    """Return the scenario from the file, with other dice if there is a seed too; otherwise the seed's scenario."""
+    """Return the scenario from the file, with other dice if a seed is given as well; otherwise the seed's scenario."""
     if options.scenario is None:
         return draw(options.seed or 0)
     scenario = from_file(options.scenario)

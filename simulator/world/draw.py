@@ -33,7 +33,7 @@ from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
 
 NAMES: Final = "abcdefg"
 CALLER, CALLED = STRANGERS = ("a", "b")
-"""The nodes of a world in which no node knows another; in half of these worlds nobody can call the first."""
+"""The nodes of a world in which no node knows another. In half of these worlds nobody can call the first one."""
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
@@ -65,14 +65,14 @@ TRAFFIC: Final = {
     "recoverable to reach": 1,
     "express": 2,
 }
-"""How often each kind of traffic is drawn."""
+"""How often each kind of traffic is drawn, as weights."""
 MIXED: Final = ("transactional", "to reach", "to reach", "to reach, no letter")
-"""What a paused source has to send: some of it will expire, and some not."""
+"""The kinds of messages that a paused source has to send. Some of them will expire, and some will not."""
 PAUSE_MS: Final = 4_500
 BARRED_MS: Final = 2_000
 """The shortest time for which a route is barred: long enough for a node to try the route in vain."""
 MESSAGES: Final = 100
-"""About how many messages a world has."""
+"""Roughly how many messages a world has."""
 HEADERS_BYTES: Final = 2_000
 """The largest size of a packet without its body, in bytes."""
 
@@ -195,7 +195,7 @@ def _configured(drawn: Scenario, *, has_keys: bool, meets_strangers: bool) -> Sc
 
 
 class Times:
-    """When things happen: anywhere in the storm, or mostly in a few rushes, where they disturb each other."""
+    """Times of events: anywhere in the storm, or mostly in a few rushes, in which they disturb each other."""
 
     def __init__(self, dice: random.Random, storm_ms: int) -> None:
         self.storm_ms = storm_ms
@@ -268,7 +268,9 @@ def _traffic(
 
 
 def _sizes(dice: random.Random) -> tuple[int, ...]:
-    """Draw the sizes of a burst's messages: in one burst of three they differ, so large ones lie between small ones."""
+    """Draw the sizes of a burst's messages. In one burst of three they differ, so that large ones are between small
+    ones.
+    """
     if dice.randrange(3):
         return ()
     sizes_bytes = [dice.choice((0, 40, 200, 1_000, 5_000, 40_000)) for _ in range(dice.choice((2, 3, 5)))]
@@ -294,7 +296,7 @@ def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst
 def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
     """Encrypt half and sign a third of the bursts that do not go by a direct format name.
 
-    Acknowledgments of some could repeat a secret: their sources are told if a message is not received.
+    Acknowledgments of some messages could repeat a secret, because their sources are told if a message is not received.
     """
     for burst in bursts:
         encrypted, signed, heard_of = dice.randrange(2) == 0, dice.randrange(3) == 0, dice.randrange(2) == 0
@@ -333,7 +335,7 @@ def _keys(
     dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
     """Draw nodes that replace their keys while messages are on their way. In half of these worlds, a source knows no
-    keys for a time, and may have been paused until just then, so messages wait."""
+    keys for a time, and may have been paused until then, so that messages wait."""
     ends = [(burst.source, burst.target) for burst in bursts if burst.encrypted]
     if not ends:
         return
@@ -386,9 +388,9 @@ def _overdue(
 def _gaps(
     dice: random.Random, bursts: Iterable[Burst], storm_ms: int
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
-    """In one world of six, pause a source until part of a sequence has expired, so later messages bridge gaps.
+    """In one world of six, pause a source until part of a sequence has expired, so that later messages bridge gaps.
 
-    Around the time when it goes on, the source may resend messages or restart, or the target may send no OrderAcks.
+    Around the time when it continues, the source may resend messages or restart, or the target may send no OrderAcks.
     """
     ends = [
         (burst.source, burst.target)
@@ -460,7 +462,7 @@ def _consumers(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Consume
 
 
 def _crowd(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]:
-    """In one world of four, give a queue several more consumers, which hold and give back in any order."""
+    """In one world of four, give a queue more consumers, which hold messages and give them back in any order."""
     yield from consumers
     if dice.randrange(4):
         return
@@ -489,7 +491,7 @@ def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consum
 
 
 def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consumer]:
-    """Let one consumer in eight ask again before it is answered, and before it has settled."""
+    """Let one consumer in eight ask again before it is answered, or before it has settled."""
     for consumer in consumers:
         yield replace(consumer, asks_twice=dice.randrange(8) == 0)
 
@@ -497,7 +499,7 @@ def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consu
 def draw_faults(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
-    """Draw a few faults of each kind that the seed has; the last may come when nobody sends any more."""
+    """Draw a few faults of each kind that the seed has. The last may come when nobody sends any more."""
     strength = chance(seed, "strength").choice((1, 3, 8))
     variety = chance(seed, "variety").choice((0, 2, 5))
     steps = steps_between(nodes, links)
@@ -527,7 +529,7 @@ def draw_faults(
 def _cut(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """In half of the worlds with a spare link, lose one for good and then take it off the map.
+    """In half of the worlds with a spare link, break a link for good and then take it off the map.
 
     All nodes stay connected, because a node that forges acknowledgments sends them to anybody. A link for direct names
     is never spare, because messages to these take no other route.
@@ -576,9 +578,10 @@ def _barred(
 def _picky(
     dice: random.Random, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst]
 ) -> Iterable[Fault]:
-    """In one world of six, a node refuses messages that come to it or pass it, for ever or for a while.
+    """In one world of six, let a node refuse messages that come to it or pass it, forever or for a while.
 
-    There is only one such node: two that refused each other's messages would end the sessions on which these are tried.
+    There is only one such node, because two that refused each other's messages would end the sessions on which these
+    are tried.
     """
     chosen = [
         (number, burst)
@@ -666,7 +669,7 @@ def _counters(dice: random.Random) -> Counters | None:
 
 
 def _settings(dice: random.Random) -> dict[str, int]:
-    """Draw small limits and short timers, so a short run meets them."""
+    """Draw small limits and short timers, so that a short run reaches them."""
     return {
         "window_size": dice.choice((1, 4, 64)),
         "try_connect_interval_ms": dice.choice((200, 1_000)),

@@ -99,7 +99,7 @@ class RunTotals:
         return sum(self.tally[f"accepted {kind}"] for kind in KINDS)
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the rows of the table: the sort, the name and the number."""
+        """Yield the rows of the table: the kind of entry, its name and its number."""
         for name, kind in KINDS.items():
             if not kind.unmet:
                 yield "messages", name, f"{self.tally[f'accepted {name}']:,}"
@@ -113,7 +113,7 @@ class RunTotals:
             yield "longest", name, f"{self.maxima[name] / 1_000:,.1f} s"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary for programs, as JSON may hold it."""
+        """Return the summary for programs, in a form for JSON."""
         return {
             "runs": self.run_count,
             "tally": dict(sorted(self.tally.items())),

@@ -1,4 +1,4 @@
-"""Runs a world: a storm, then calm, then the last checks.
+"""Runs a world: a storm, then a calm, then the last checks.
 
 result = simulate(draw(7))
 assert result.breach is None
@@ -35,16 +35,16 @@ TIMES: Final = frozenset({"time_to_reach_queue_s", "time_to_be_received_s"})
 CALM_MS: Final = 600_000
 """The longest calm; it ends as soon as nobody owes anything.
 
-99 in 100 honest worlds need one minute, and the slowest in a thousand needs four. They have to detect dead
-sessions, a minute for each, and then resend lost messages at the longest timeout, also one minute.
+99 in 100 honest worlds need one minute, and the slowest in a thousand needs four. They have to detect dead sessions,
+which takes a minute for each, and then resend lost messages at the longest timeout, which is also one minute.
 """
 CALM_STEP_MS: Final = 2_000
 ROOMY_AFTER_MS: Final = 5_000
 """The time in the calm at which a full node is back with more room."""
 FOLLOWING: Final = 200
-"""The most messages sent behind a refused message until it is clear which message is refused."""
+"""The most messages that are sent after a refused message until it is clear which message is refused."""
 FOLLOWING_IN_VAIN: Final = 20
-"""After this many of them, check whether they can pass at all."""
+"""After this many of these messages, check whether they can pass at all."""
 FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
 """The number of the first burst that follows messages held in vain."""
@@ -55,12 +55,12 @@ FOLLOWING_OF_ONE: Final = 1_000
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
-"""By how much a message must be larger for its packet to be larger, whatever its kind."""
+"""By how many bytes a message must be larger so that its packet is larger, whatever its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorldResult:
-    """The result of a world's run."""
+    """The result of running a world."""
 
     scenario: Scenario
     breach: Breach | None
@@ -132,7 +132,7 @@ def strike(world: World, fault: Fault) -> None:
 
 
 def _calm(world: World) -> None:
-    """Make everything work again, and go on until nobody owes anything, or for too long."""
+    """Make everything work again, and continue until nobody owes anything, or for too long."""
     world.is_calm = True
     now_ms = world.events.now_ms
     world.trace.add(now_ms, "calm")
@@ -191,11 +191,11 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
 def _send_once_more(world: World) -> int:
     """Send one more message of each sequence whose messages an operator deleted, or whose store was put back.
 
-    A copy held by the destination behind a lost and then deleted message stays until this one comes. So the new one
-    must not be refused for lack of room: nodes that were full have more by then.
+    A copy that the destination holds behind a lost and then deleted message stays until this message comes. So the new
+    message must not be refused for lack of room: nodes that were full have more room by then.
 
-    A node that nobody can call sends one in any case, and calls for its answer: by its clock it may be too late for
-    answers to earlier ones.
+    A node that nobody can call sends a message in any case, and calls for its answer, because by its clock it may be
+    too late for answers to earlier messages.
 
     Returns:
         the time at which they are sent.
@@ -219,8 +219,8 @@ def _send_once_more(world: World) -> int:
 
 
 def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
-    """Send one more message of each sequence with messages held in vain, when all else is at rest: an earlier one would
-    hide a loss at the end of a sequence."""
+    """Send one more message of each sequence with messages held in vain, once everything else is at rest, because an
+    earlier message would hide a loss at the end of a sequence."""
     world.ledger.tally["followed on what was held in vain"] += 1
     streams = {(message.burst.source, message.burst.target, _plain(message.kind)) for message in held}
     now_ms = world.events.now_ms
@@ -240,7 +240,9 @@ def _send_behind_what_is_refused(world: World) -> None:
 
 
 def _call_again(world: World, left: int) -> None:
-    """Let a node that nobody can call keep sending while others have messages for it: refusals end its sessions."""
+    """Let a node that nobody can call keep sending while others have messages for it, because refusals end its
+    sessions.
+    """
     name, now_ms = world.scenario.uncalled, world.events.now_ms
     for other in world.nodes.values():
         outbound = other.core.inspect().outbound if other.core is not None and other.name != name else ()
@@ -253,7 +255,8 @@ def _call_again(world: World, left: int) -> None:
 
 
 def _follow(world: World, fault: Fault, left: int) -> None:
-    """Send the next message from the node that has the refused one: by another route it might not pass that node.
+    """Send the next message from the node that has the refused one, because by another route it might not pass that
+    node.
 
     If all of them are in a sequence other than the refused message's, they wait for it, and nothing passes that would
     show what is wrong. So eventually an operator mends the node.
@@ -289,7 +292,7 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
-    """Return the nodes that have one of these messages to send, if it is in no sequence; others keep to their route."""
+    """Return the nodes that have one of these messages to send, if it is in no sequence. Others keep their route."""
     names = {message.identity for message in messages if message.place is None}
     return [node.name for node in world.nodes.values() if names and _keeps(node, names)]
 
@@ -307,7 +310,7 @@ def _keeps(node: WatchedNode, names: set[bytes]) -> bool:
 
 
 def _is_followed(world: World, message: Message) -> bool:
-    """Whether a message sent in the calm is in the same sequence as this one; true for a message in no sequence."""
+    """Whether a message sent in the calm is in the same sequence as this one; True for a message outside sequences."""
     if message.place is None:
         return True
     return any(

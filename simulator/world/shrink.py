@@ -65,7 +65,7 @@ def _is_connected(scenario: Scenario) -> bool:
 
 
 def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield scenarios with one node less: without its links, or with its neighbours linked past it."""
+    """Yield scenarios with one node less: without its links, or with its neighbours linked directly."""
     for name in scenario.nodes:
         if len(scenario.nodes) <= 2:
             return
@@ -118,7 +118,7 @@ def fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_consumers(scenario: Scenario) -> Iterator[Scenario]:
-    """Leave out consumers; a plain one takes their place."""
+    """Leave out consumers. A plain one replaces each."""
     return (replace(scenario, consumers=consumers) for consumers in _subsets(scenario.consumers))
 
 

@@ -2,7 +2,8 @@
 
     mqproto simulate --seeds 200 --captures FOLDER
 
-writes `seed-7.pcapng` and `seed-7.json` for each world. Readers of captures report what they saw; the world knows all.
+writes `seed-7.pcapng` and `seed-7.json` for each world. Readers of captures report what they saw, whereas the world
+knows everything.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mqproto.wire import Guid, MessageClass, guid_text
 
 
 def as_truth(result: WorldResult) -> dict[str, Any]:
-    """Return all facts of a world, as JSON may hold them.
+    """Return all facts of a world, in a form for JSON.
 
     scenario: as `--save` writes it. breach: the invariant that broke, or null. tally: what was counted.
     messages: the `message_facts` of accepted messages, in order of acceptance.
@@ -35,7 +36,7 @@ def as_truth(result: WorldResult) -> dict[str, Any]:
 def message_facts(message: Message) -> dict[str, Any]:
     """Return the facts of a world about one message.
 
-    id: the source's GUID and the MessageID, as `mqproto` writes identifiers.
+    id: the source's GUID and the MessageID, in `mqproto`'s form of identifiers.
     source, target, kind, label: from its burst. queue: its destination queue's number.
     accepted_ms: when its source had it on disk, or in memory if it is express.
     sequence, number: TxSequenceID as time stamp and ordinal, and TxSequenceNumber; null if it is not transactional, or
@@ -45,7 +46,7 @@ def message_facts(message: Message) -> dict[str, Any]:
     ended_in_queue: how often it left its queue in another way.
     refusals, told, replies: classes of negative acknowledgments sent for it, of those that reached its source, and of
         acknowledgments in its administration queue.
-    dead_letters: node and class. journaled: how often it was put into its source's journal.
+    dead_letters: the node and the class of each. journaled: how often it was put into its source's journal.
     """
     burst, (sequence, number) = message.burst, message.place or (None, None)
     return {

@@ -46,7 +46,7 @@ class Breach:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """The breach that a smaller world must have, too: the invariant, and the place that raised an error of ours."""
+        """The breach that a smaller world must also have: the invariant, and the place that raised an error of ours."""
         return self.invariant, self.detail.partition(": ")[0] if self.invariant == OWN_ERROR else ""
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Breach:
 
 
 class BreachFoundError(Exception):
-    """An invariant is broken; later events mean nothing."""
+    """An invariant is broken, so later events mean nothing."""
 
 
 class World:
@@ -180,7 +180,7 @@ class World:
         self._draw_map({name: known for name, known in self._map.items() if name != link})
 
     def _draw_map(self, links: dict[str, Cable]) -> None:
-        """Compute the next steps, and the directory if links have costs: then each node is the gate of a site."""
+        """Compute the next steps, and the directory if links have costs, so that each node is the gate of a site."""
         nodes, costs = self.scenario.nodes, self.scenario.costs
         self._map = links
         self._steps = steps_between(nodes, links.values(), costs)
@@ -219,7 +219,7 @@ class World:
         return self.keyring.guard_of(name, settings)
 
     def tell_of_keys(self, *names: str) -> None:
-        """Tell these nodes the current keys; nodes that are down read them when they start."""
+        """Tell these nodes the current keys. Nodes that are down read them when they start."""
         for machine in map(self.machines.__getitem__, names):
             machine.node.do(self._renew, machine)
 
@@ -238,7 +238,7 @@ class World:
     def take_apart(self) -> None:
         """Free the world's parts.
 
-        They refer to each other, so without this only the garbage collector would free them: late, and for a tenth of
+        They refer to each other, so without this only the garbage collector would free them, late, and for a tenth of
         the run's time.
         """
         self.events.forget_all()

@@ -1,4 +1,4 @@
-"""Draws attacks: the node to call, the caller, and the moment that could hurt most.
+"""Draws attacks: the node to call, the caller, and the moment that can do most harm.
 
 In one world of four, strangers present the GUIDs of nodes or speak in their names. In half of these worlds the
 applications' queues are open to strangers, so allowed messages meet forbidden ones.
@@ -16,13 +16,13 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault
 from mqproto.simulator.world.scenarios.ways import steps_between
 
 FOR_MAIL: Final = frozenset({forgeries.says_nothing, forgeries.stays_awake})
-"""The plots of callers that want another node's messages: they call the node that would send them."""
+"""The plots of callers that want another node's messages. They call the node that would send them."""
 CONFIRMING: Final = frozenset(
     {forgeries.confirms_orders, forgeries.confirms_receipt, forgeries.says_that_it_went_too_far}
 )
 """The plots of callers that call a source in the name of its messages' destination."""
 DOWN_MS: Final = (100, 1_000, 5_000)
-"""For how long the impersonated node is down."""
+"""How long the impersonated node is down."""
 EARLY_MS: Final = 200
 """How long before the attack the impersonated node goes down."""
 
@@ -34,7 +34,7 @@ def draw_attacks(
     bursts: Iterable[Burst],
     storm_ms: int,
 ) -> Iterable[Fault]:
-    """In one world of four, draw a few attacks, each at about the time of a burst, some while a node is down."""
+    """In one world of four, draw a few attacks, each near the time of a burst, and some while a node is down."""
     routed = [burst for burst in bursts if burst.source != burst.target]
     if dice.randrange(4) or not routed:
         return
@@ -55,7 +55,7 @@ def draw_attacks(
 def draw_visits(
     dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """Draw strangers that begin sequences of their own in queues that nodes also send to, so one loses its place."""
+    """Draw strangers that begin their own sequences in queues that nodes also send to, so that one loses its place."""
     value = next(number for number, plot in enumerate(PLOTS) if plot.says is forgeries.visits)
     for burst in bursts:
         if burst.source != burst.target and dice.randrange(2):

@@ -1,4 +1,4 @@
-"""Draws worlds in which sent messages expire: their dead letters are in doubt until late acknowledgments come."""
+"""Draws worlds in which sent messages expire. Their dead letters are in doubt until late acknowledgments come."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault
 from mqproto.simulator.world.scenarios.traffic import KINDS
 
 LATE_MS = (2_500, 4_000, 6_000)
-"""How late the acknowledgments are: TimeToReachQueue is 2 s in these worlds."""
+"""How late the acknowledgments are. TimeToReachQueue is 2 s in these worlds."""
 SENT = ("to reach", "to reach", "to reach, journaled", "transactional", "to receive")
-"""The kinds of messages sent in these worlds: some messages will expire, and some will not."""
+"""The kinds of messages sent in these worlds. Some messages will expire, and some will not."""
 
 
 def draw_doubters(dice: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """In one world of five, all nodes, or half of them, give up sent messages when these expire."""
+    """In one world of five, let all nodes, or half of them, give up sent messages when these expire."""
     if dice.randrange(5):
         return ()
     return nodes if dice.randrange(2) else tuple(name for name in nodes if dice.randrange(2))

@@ -1,6 +1,6 @@
 """Strangers that present the GUID of a node or speak in its name, and strangers that only want to send.
 
-fuzz/tactics/forgeries.py has their words, strangers.py makes them call and hang up, and attacks.py chooses the nodes
+fuzz/tactics/forgeries.py has what they say, strangers.py makes them call and hang up, and attacks.py chooses the nodes
 that they visit in a drawn world.
 """
 
@@ -39,7 +39,7 @@ from mqproto.wire import INFINITE, Guid, Packet, TxSequenceId
 CROWD: Final = 10
 """How many sessions a crowd opens: more than a node allows one known queue manager."""
 AGAIN_MS: Final = 700
-"""The time between two repetitions of a plot that goes on."""
+"""The time between two repetitions of a plot that is repeated."""
 
 
 class Standing(Enum):
@@ -50,8 +50,8 @@ class Standing(Enum):
     NAMELESS = auto()
     """From an address of its own, with an unknown GUID."""
     NEIGHBOUR = auto()
-    """From the address and with the GUID of a node, so it passes for that node. It speaks in the name of another node,
-    whose messages that node does not bring."""
+    """From the address and with the GUID of a node, so that it passes for that node. It speaks in the name of another
+    node, whose messages that node does not bring."""
 
 
 class Impostor:
@@ -74,17 +74,17 @@ class Impostor:
         """Ignore the event."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Check that the packets have no message for another node; acknowledge nothing."""
+        """Check that the packets contain no message for another node. Nothing is acknowledged."""
         self._world.oracle.holds(invariants.strangers_get_no_mail, end, self._mail_for, glimpses)
 
     def end_lost(self, end: End, reason: str) -> None:
-        """Forget the connection: the node has hung up."""
+        """Forget the connection, because the node has hung up."""
         end.line.forget(end)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knowing(Speaker):
-    """The knowledge of an impostor: everything in the ledger, and the numbers of the node whose name it uses."""
+    """What an impostor knows: everything in the ledger, and the numbers of the node whose name it uses."""
 
     world: World
     node: str
@@ -160,7 +160,7 @@ PLOTS: Final = (
 
 
 def value_of(plot: int, name: str, nodes: tuple[str, ...]) -> int:
-    """Return the `value` of a fault: it encodes a plot's index in PLOTS, and the node that the plot is about."""
+    """Return the `value` of a fault, which encodes a plot's index in PLOTS, and the node that the plot is about."""
     return nodes.index(name) * len(PLOTS) + plot
 
 

@@ -1,8 +1,8 @@
 """Queue managers that read the specification differently, as the text allows.
 
-An OrderAck names its message by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17, the
-first is the sequence in which the acknowledging queue manager itself sends; by 3.1.1.6.2 it is the number. Such a node
-does so in all its lives, and now and then repeats an OrderAck late.
+An OrderAck names its message by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17, the first is the
+sequence in which the acknowledging queue manager itself sends; by 3.1.1.6.2 it is the number. A node that reads it in
+such a way does so in all its lives, and now and then repeats an OrderAck late.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from mqproto.turn.endings import ReplyTo
 from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in, encode_packet
 
 LATE_MS: Final = (0, 300, 2_000, 12_000)
-"""The delays after which an OrderAck is repeated; 0 means that it is not."""
+"""The delays after which an OrderAck is repeated; 0 means that it is not repeated."""
 INSTALLED_S: Final = 1_400_000_000
 """The TimeStamp of a node that takes it from the time of its installation.  Note <35>"""
 
 
 def own_sequence(body: OrderAckBody) -> OrderAckBody:
-    """Return the body as the table of 3.1.7.17 has it."""
+    """Return the body according to the table of 3.1.7.17."""
     own = TxSequenceId(time_stamp=INSTALLED_S, ordinal=1)
     return OrderAckBody(own, body.tx_sequence_number, body.tx_previous_sequence_number)
 
 
 def number_alone(body: OrderAckBody) -> OrderAckBody:
-    """Return the body by the example of 3.1.1.6.2, with nothing in TxSequenceNumber."""
+    """Return the body according to the example of 3.1.1.6.2, with nothing in TxSequenceNumber."""
     return OrderAckBody(TxSequenceId(time_stamp=0, ordinal=body.tx_sequence_number), 0, 0)
 
 
 def number_twice(body: OrderAckBody) -> OrderAckBody:
-    """Return the body by the example of 3.1.1.6.2, and by 2.2.4.1 in TxSequenceNumber."""
+    """Return the body according to the example of 3.1.1.6.2 and, in TxSequenceNumber, according to 2.2.4.1."""
     identifier = TxSequenceId(time_stamp=0, ordinal=body.tx_sequence_number)
     return OrderAckBody(identifier, body.tx_sequence_number, body.tx_previous_sequence_number)
 

@@ -1,4 +1,4 @@
-"""Queue managers that misbehave within the protocol; they must not break other nodes' promises."""
+"""Queue managers that misbehave within the protocol. They must not break other nodes' promises."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def deaf(world: World, fault: Fault) -> bool:
 
 
 def picky(world: World, fault: Fault) -> bool:
-    """The node closes each session on which the first message of burst `value` comes, for ever or for `for_ms`."""
+    """The node closes each session on which the first message of burst `value` comes, forever or for `for_ms`."""
     body = body_of(world.scenario.bursts[fault.value], fault.value, 0)
     node = world.nodes[fault.where]
     node.refuses.add(body)
@@ -102,7 +102,7 @@ def lossy(world: World, fault: Fault) -> bool:
 
 
 def forged_ack(world: World, fault: Fault) -> bool:
-    """The node acknowledges a message to another node: by an OrderAck, or by a FinalAck if `value` is odd."""
+    """The node acknowledges a message for another node, with an OrderAck or, if `value` is odd, with a FinalAck."""
     node = world.nodes[fault.where]
     last = (sequence.messages[-1] for sequence in world.ledger.sequences.values())
     claims = [sent for sent in last if node.name not in (sent.burst.source, sent.burst.target)]
@@ -123,10 +123,10 @@ def _forge(node: LinkedNode, message: Message, is_final: bool) -> None:
 
 
 def sparse(world: World, fault: Fault) -> bool:
-    """For a while the node acknowledges as another implementation may: late, with holes, and OrderAcks twice.
+    """For a while the node acknowledges as another implementation may: late, with holes, and with OrderAcks sent twice.
 
-    It does not save some recoverable messages, and says so: their flags are not set. At the end its connections break,
-    so its neighbours resend messages that it has not saved.
+    It does not save some recoverable messages, and leaves their flags unset. At the end its connections break, so that
+    its neighbours resend messages that it has not saved.
     """
     node = world.nodes[fault.where]
     if node.core is None:

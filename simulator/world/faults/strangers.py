@@ -1,4 +1,4 @@
-"""Strangers that call a node and are not queue managers; nothing that they say may do harm."""
+"""Strangers that call a node and are not queue managers. Nothing that they say may do harm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
     lambda node: proposal(),
     lambda node: connection_request(guid_of(STRANGER), guid_of(node), time_stamp_ms=0)[:-4],
 )
-"""The words of strangers, made from the name of the node that they have called. Drawn worlds have the first five."""
+"""The words of strangers, made from the name of the node that they have called. Drawn worlds use the first five."""
 
 
 def stranger(world: World, fault: Fault) -> bool:
@@ -99,7 +99,7 @@ def _call(world: World, node: LinkedNode, caller: Impostor, *, is_watched: bool 
 
 
 def _say(world: World, near: End, data: bytes, comment: str = "") -> None:
-    """Send bytes as a stranger; they take a millisecond."""
+    """Send bytes as a stranger, which takes a millisecond."""
     if near.talk is not None:
         near.talk.leaves(near.side, data, comment)
     world.events.at(world.events.now_ms + 1, near.line.deliver, near.peer, data, [])
@@ -120,7 +120,7 @@ def hostile(world: World, fault: Fault) -> bool:
 
 
 def hostile_ping(world: World, fault: Fault) -> bool:
-    """A stranger sends the node hostile datagram number `value`; nothing comes back."""
+    """A stranger sends the node hostile datagram number `value`, which is not answered."""
     node = world.nodes[fault.where]
     if node.core is None:
         return False

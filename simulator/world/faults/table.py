@@ -1,4 +1,4 @@
-"""The faults, one function for each kind. Each returns whether there was anything to go wrong."""
+"""The faults, with one function for each kind. Each returns whether there was anything that could go wrong."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from mqproto.turn.effects import QueueKind
 DETOUR_MS: Final = 300
 """The time between the blocking of a route and the choice of another."""
 HURT: Final = frozenset({QueueKind.SEQUENCE, QueueKind.OUTGOING, QueueKind.HELD, QueueKind.LOCAL})
-"""The queues whose messages may be damaged: messages that wait for a FinalAck have already arrived."""
+"""The queues whose messages may be damaged. Messages that wait for a FinalAck have already arrived."""
 ASKED: Final = 4
 """How many times a curious operator asks."""
 LATE_MS: Final = 100
-"""The delay after which some nodes start, later than the others, when the map has changed."""
+"""The delay with which some nodes start later than the others, when the map has changed."""
 
 # Nodes
 
 
 def kill(world: World, fault: Fault) -> bool:
-    """The process ends at once; its system resets its connections. A commit under way is kept if `value` is odd."""
+    """The process ends at once, and its system resets its connections. A commit under way is kept if `value` is odd."""
     return _stop(world, fault, told=True)
 
 
 def power_loss(world: World, fault: Fault) -> bool:
-    """The machine loses power: nobody tells the peers."""
+    """The machine loses power, so nobody tells the peers."""
     return _stop(world, fault, told=False)
 
 
@@ -58,14 +58,14 @@ def stop(world: World, fault: Fault) -> bool:
 
 
 def die_in_commit(world: World, fault: Fault) -> bool:
-    """The node dies in one of its next steps on its disk; `value` says in which and how, see Death."""
+    """The node dies in one of its next steps on its disk. `value` says in which and how (see Death)."""
     machine = world.machines[fault.where]
     machine.files.dies_by(Death.of(fault.value))
     return machine.node.core is not None
 
 
 def die_at_start(world: World, fault: Fault) -> bool:
-    """The process is killed, and the next one dies in one of its first steps; `value` says in which and how."""
+    """The process is killed, and the next one dies in one of its first steps. `value` says in which and how."""
     if not _stop(world, replace(fault, value=0), told=True):
         return False
     world.machines[fault.where].death_at_start = Death.of(fault.value)
@@ -155,7 +155,7 @@ def reroute(world: World, fault: Fault) -> bool:
 
 
 def detour(world: World, fault: Fault) -> bool:
-    """The node's sent messages get stuck one hop on; then it restarts, and sends later messages by another route."""
+    """The node's sent messages get stuck one hop on. Then it restarts, and sends later messages by another route."""
     goals = [burst.target for burst in world.scenario.bursts if burst.source == fault.where]
     for goal in goals:
         way = world.way(fault.where, goal)
@@ -167,7 +167,7 @@ def detour(world: World, fault: Fault) -> bool:
 
 
 def new_keys(world: World, fault: Fault) -> bool:
-    """The node gets a new key pair, and keeps the old ones; the others are told later."""
+    """The node gets a new key pair, and keeps the old ones. The others are told later."""
     if world.keyring is None:
         return False
     world.keyring.replace(fault.where)
@@ -227,16 +227,16 @@ def refuse(world: World, fault: Fault) -> bool:
 
 
 def silence(world: World, fault: Fault) -> bool:
-    """For a while, nothing gets through and nobody says so; existing connections wait, new ones time out."""
+    """For a while, nothing gets through, and nobody reports it. Existing connections wait, and new ones time out."""
     line = world.lines[fault.where]
     line.silent_until_ms = max(line.silent_until_ms, fault.at_ms + fault.for_ms)
     return stall(world, fault)
 
 
 def cut(world: World, fault: Fault) -> bool:
-    """A link is lost for good; later an operator takes it off the map, and all nodes restart with routes around it.
+    """A link breaks for good. Later an operator takes it off the map, and all nodes restart with routes around it.
 
-    They stop together, so no two running nodes ever have different maps.
+    They stop together, so that no two running nodes ever have different maps.
     """
     line = world.lines[fault.where]
     line.is_cut = True
@@ -280,7 +280,7 @@ def _purge(machine: Machine) -> None:
 
 
 def delete(world: World, fault: Fault) -> bool:
-    """The node's queue of orders is deleted and later made again: as soon as possible, or in the calm."""
+    """The node's queue of orders is deleted and later made again, as soon as possible or in the calm."""
     machine = world.machines[fault.where]
     if machine.node.core is None or ORDERS.name not in [queue.name for queue in machine.node.queues]:
         return False
@@ -290,7 +290,7 @@ def delete(world: World, fault: Fault) -> bool:
 
 
 def purge_outgoing(world: World, fault: Fault) -> bool:
-    """The node's outgoing messages are deleted, sent or not; those of other nodes only if `value` is odd.
+    """The node's outgoing messages are deleted, whether sent or not; those of other nodes only if `value` is odd.
 
     Acknowledgments stay, because nobody would send them again.
     """

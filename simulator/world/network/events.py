@@ -22,12 +22,12 @@ class EventQueue:
         self._entered = 0
 
     def at(self, when_ms: int, act: Callable[..., object], *arguments: Any) -> None:
-        """Enter an event; if its time is past, it happens now."""
+        """Enter an event. If its time is past, it happens now."""
         self._entered += 1
         heapq.heappush(self._heap, (max(when_ms, self.now_ms), self._entered, act, arguments))
 
     def after_all(self, act: Callable[..., object], *arguments: Any) -> None:
-        """Enter an event that comes last in this millisecond, also after events not entered yet."""
+        """Enter an event that comes last in this millisecond, even after events that are entered later."""
         self._entered += 1
         heapq.heappush(self._heap, (self.now_ms, self._entered + LATER, act, arguments))
 
@@ -36,7 +36,7 @@ class EventQueue:
         self._heap.clear()
 
     def run_until(self, end_ms: int) -> None:
-        """Run all events due until `end_ms`, where the clock then stands."""
+        """Run all events that are due until `end_ms`, which is then the clock's time."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= end_ms:
             self.now_ms, _, act, arguments = pop(heap)

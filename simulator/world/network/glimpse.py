@@ -64,7 +64,7 @@ class SessionGlimpse(NamedTuple):
 class Glimpse:
     """One packet on its way between two neighbours.
 
-    identity: names an application's message from end to end: its source's GUID and its MessageID.
+    identity: the name of an application's message from end to end: its source's GUID and its MessageID.
     manager: the GUID of its destination's queue manager.
     window: the WindowSize that it announces, or 0.
     """

@@ -1,7 +1,7 @@
 """Links, which may be stalled, shut or silent, and the connections on them.
 
-A connection carries bytes in order, like TCP: all of them, or all up to the moment when it breaks; bytes on their way
-then are lost. An end may be dead without the other knowing it: then the other's bytes go nowhere.
+A connection carries bytes in order, like TCP: all of them, or all up to the moment when it breaks. Bytes that are then
+on their way are lost. An end may be dead without the other end's knowledge, so that the other's bytes go nowhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_MS: Final = 20_000
 STRANGER: Final = "stranger"
 """The name of every caller that is not a node."""
 LOST_DATAGRAMS: Final = 10
-"""One datagram in this many is lost, on its way there or back."""
+"""One datagram in this many is lost, either the request or the answer."""
 
 
 class Host(Protocol):
@@ -33,7 +33,7 @@ class Host(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in links."""
+        """The name of the host on its links."""
 
     @property
     def has_power(self) -> bool:
@@ -41,7 +41,7 @@ class Host(Protocol):
 
     @property
     def is_node(self) -> bool:
-        """Whether it is really a node of the world, whatever its name."""
+        """Whether it is really a node of the world, whatever its name is."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         """Take bytes that arrive at one of its connections; `glimpses` are the packets that end in them."""
@@ -106,12 +106,12 @@ class End:
         self.line = line
         self.side = side
         self.talk = talk
-        """The connection as a sniffer sees it; None without a sniffer."""
+        """The connection as the sniffer sees it; None without a sniffer."""
         self.session = 0
         self.open = True
         self.peer: End = self
         self.arrives_ms = 0
-        """When the last data sent to this end arrives; nothing overtakes it."""
+        """When the last data that was sent to this end arrives. Nothing overtakes it."""
         # An onlooker's counts; the invariants compare them with what the packets say.
         self.sent = 0
         """UserMessages that left here."""
@@ -139,11 +139,11 @@ class Wire:
         self.first_number = 0
         """The first value of a session's counters."""
         self.is_cut = False
-        """Whether it is lost for good."""
+        """Whether it is broken for good."""
         self.refused_until_ms = 0
         self.silent_until_ms = 0
         self.stalled_until_ms: dict[str, int] = {link.one: 0, link.other: 0}
-        """Until when packets wait, by the name of the sending node."""
+        """The time until which packets wait, by the name of the sending node."""
         self._events = events
         self._dice: random.Random = chance(seed, "link", link.name)
         self._sniffer = sniffer
@@ -154,7 +154,7 @@ class Wire:
         return self.link.latency_ms + (self._dice.randrange(jitter_ms + 1) if jitter_ms else 0)
 
     def connect(self, machine: Caller, session: int, peer: Caller) -> None:
-        """Open a connection from a node. Later both ends are told, or only the caller hears that it failed."""
+        """Open a connection from a node. Later both ends are told, or only the caller is told that it failed."""
         now_ms, life = self._events.now_ms, machine.life
         talk = self._sniffer.calls(machine.name, peer.name) if self._sniffer is not None else None
         if now_ms < self.silent_until_ms:
@@ -190,7 +190,7 @@ class Wire:
         self._events.at(back_ms, machine.hear, life, machine.opened, near)
 
     def joined(self, client: Host, server: Host, talk: Talk | None) -> tuple[End, End]:
-        """Make a connection; return its two ends, the client's first."""
+        """Make a connection. Return its two ends, the client's first."""
         near, far = End(client, self, Side.CLIENT, talk), End(server, self, Side.SERVER, talk)
         near.peer, far.peer = far, near
         for end in (near, far):
@@ -255,7 +255,7 @@ class Wire:
         end.host.packets_arrive(end, data, glimpses)
 
     def close(self, end: End) -> None:
-        """Close one end in order: the other is told when everything sent before has arrived."""
+        """Close one end in order. The other is told when everything that was sent before has arrived."""
         self.forget(end)
         if end.talk is not None:
             end.talk.finished(end.side)
@@ -282,7 +282,7 @@ class Wire:
             talk.finish_arrives(end.side, wanted=False)
 
     def kill(self, end: End) -> None:
-        """Kill one end, whose system resets the connection: the other may be told before the last bytes arrive."""
+        """Kill one end, whose system resets the connection. The other may be told before the last bytes arrive."""
         self.forget(end)
         if end.talk is not None:
             end.talk.reset(end.side)
@@ -292,14 +292,14 @@ class Wire:
             self._events.at(arrives_ms, peer.host.end_lost, peer, "connection reset")
 
     def forget(self, end: End) -> None:
-        """Drop one end without a word. Once both are gone, so is the connection."""
+        """Drop one end without a notice. When both are gone, so is the connection."""
         end.open = False
         if not end.peer.open:
             self.connections.pop(end, None)
             self.connections.pop(end.peer, None)
 
     def reset_all(self) -> int:
-        """Break every connection, and tell both ends at once; return how many there were."""
+        """Break every connection, and tell both ends at once. Return how many there were."""
         broken = list(self.connections)
         for end in broken:
             if end.talk is not None:

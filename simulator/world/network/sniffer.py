@@ -1,12 +1,12 @@
 """A sniffer of a world: it sees all frames of all links, each at the moment when it leaves its sender.
 
-It sits where every node's packets pass as they leave, like a sniffer on the loopback of one machine; a link's delay
-comes later. So it sees data that left its sender even if the connection broke first, and sees an acknowledgment
-when the acknowledged data has arrived. The network loses no segment, so it sees none twice: late data was stalled, and
-data that never arrives is never acknowledged.
+It is at the place where every node's packets pass as they leave, like a sniffer on the loopback of one machine. A
+link's delay comes later. So it sees data that left its sender even if the connection broke first, and sees an
+acknowledgment when the acknowledged data has arrived. The network does not lose segments, so the sniffer sees none
+twice: late data was stalled, and data that never arrives is never acknowledged.
 
-Its clock is the world's, in whole milliseconds. Nothing here rolls dice or decides anything: a world goes the same way
-whether it is watched or not.
+Its clock is the world's, in whole milliseconds. Nothing here uses dice or decides anything, so a world runs in the same
+way whether it is watched or not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Sniffer:
     The nodes are at 127.0.0.1, 127.0.0.2 and so on, in the order of the scenario, and strangers come after them.
 
     Args:
-        file: stays open. `close` says whether it took everything.
+        file: the pcapng file, which stays open. `close` checks whether it took everything.
         names: the nodes.
         segment_bytes: the most payload in one frame.
     """
@@ -60,7 +60,7 @@ class Sniffer:
         return self._recorder.frame_count
 
     def calls(self, client: str, server: str) -> Talk:
-        """Record that a node opens a connection to another: SYN leaves it."""
+        """Record that a node opens a connection to another: a SYN leaves it."""
         self._connection_count += 1
         sequence = self._connection_count * SEQUENCE_STEP
         segments = Segments(
@@ -73,7 +73,7 @@ class Sniffer:
         return Talk(self, segments)
 
     def pings(self, client: str, server: str, request: bytes, comment: str = "") -> Endpoint:
-        """Record a datagram from a node to another's ping port; return the endpoint that it left from."""
+        """Record a datagram from a node to another's ping port. Return the endpoint from which it left."""
         source = self._fresh_port(client)
         self.sees(encode_datagram(source, Endpoint(self._host(server), PING_PORT), request), comment=comment)
         return source
@@ -143,8 +143,8 @@ class Talk:
     def arrives(self, receiver: Side, size_bytes: int, *, wanted: bool) -> None:
         """Bytes arrive; `wanted` says whether a program still reads them.
 
-        If their sender reset the connection, the reset comes behind them. Anything that the receiver sends before
-        the reset acknowledges the bytes.
+        If their sender reset the connection, the reset comes after them. Anything that the receiver sends before the
+        reset acknowledges the bytes.
         """
         if self._reset or not size_bytes:
             if wanted and receiver not in self._reset:
@@ -163,7 +163,7 @@ class Talk:
             self._leave(sender, FIN | ACK)
 
     def finish_arrives(self, receiver: Side, *, wanted: bool) -> None:
-        """FIN arrives behind everything sent by the other side; acknowledge it, with a FIN if there was none yet."""
+        """The FIN arrives after everything that the other side sent. Acknowledge it, with a FIN if none was sent."""
         if self._reset:
             return
         self._segments.arrive(receiver)

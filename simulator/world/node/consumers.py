@@ -1,4 +1,4 @@
-"""Receiving applications: they ask, work, and commit, roll back, reject or go away."""
+"""Receiving applications: they ask for messages, work, and commit, roll back, reject or go away."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Application:
         self._node.ledger.given_back(holding)
 
     def ask(self) -> None:
-        """Ask for messages; they come when there are any."""
+        """Ask for messages, which come when there are any."""
         node, consumer = self._node, self.consumer
         core, early_ms = node.core, consumer.begins_ms - node.now_ms
         if self._has_left:
@@ -49,7 +49,7 @@ class Application:
             self._ask_in_vain()
 
     def _ask_in_vain(self) -> None:
-        """Ask a second time, if this consumer does so: the node must refuse that, and nothing may change."""
+        """Ask a second time, if this consumer does so. The node must refuse that, and nothing may change."""
         node, consumer = self._node, self.consumer
         core, is_refused = node.core, False
         if core is None or not consumer.asks_twice:
@@ -62,7 +62,7 @@ class Application:
         node.oracle.holds(invariants.one_request_at_a_time, self.number, consumer, is_refused=is_refused)
 
     def restarted(self, *, is_there: bool = True) -> None:
-        """Start again: the node is up or has the queue again, and does not know which messages it gave us.
+        """Start again, because the node is up or has the queue again, and does not know which messages it gave us.
 
         is_there: whether it has the queue.
         """

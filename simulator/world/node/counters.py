@@ -1,4 +1,4 @@
-"""Starts counters near their ends, so a short run meets what a node meets after years."""
+"""Starts counters near their ends, so that a short run reaches what a node reaches after years."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _new_session(sound: Callable[..., Session], number: int, **options: Any) -> 
 
 
 def _sequence_to(sound: Callable[..., OutgoingSequence], number: int, *arguments: Any) -> OutgoingSequence:
-    """Begin a new sequence behind a gap that it bridges: all its messages up to a number have been withdrawn."""
+    """Begin a new sequence after a gap that it bridges, because all its messages up to a number have been withdrawn."""
     sequence = sound(*arguments)
     if sequence.next_number == 1 and not sequence.last_position:
         sequence._last = sequence.loaded_through = number

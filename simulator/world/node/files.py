@@ -1,9 +1,9 @@
-"""The files of one simulated node: flushed data lasts, and dice decide which other data survive a crash.
+"""The files of one simulated node. Flushed data lasts, and dice decide which other data survive a crash.
 
 When a process is killed, its system lives on, so everything written is there except the write in which it died. When
-the power goes, each unflushed sector of 512 bytes may be old or new; a file name may have come or gone, or not, until
-its folder is flushed; and the first few of SQLite's unflushed transactions may be there. The tables are SQLite's own,
-in memory; it gets what it asks for.
+the power fails, each unflushed sector of 512 bytes may be old or new. Until its folder is flushed, a file name may have
+appeared or disappeared, or not. The first few of SQLite's unflushed transactions may be there. The tables are SQLite's
+own, in memory, and every request of SQLite's is granted.
 
 Each change of a file or of the folder, each flush and each SQLite transaction is a step, and a process can end within
 any of them: before it begins, in the middle, or when it is done.
@@ -24,7 +24,7 @@ from mqproto.simulator.storage.files import NO_FILE, FileIdentity, Lock
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
-"""The contents of a grown but unwritten part of a file: zeros, or what the disk held there before."""
+"""The contents of a part of a file that was added but not written: zeros, or what the disk held there before."""
 FULL: Final = "full disk"
 KILLED: Final = "killed"
 POWER_LOST: Final = "power lost"
@@ -61,7 +61,7 @@ class SimulatedFile:
     """A file of the log.
 
     Attributes:
-        data: as a running system sees it.
+        data: the contents as a running system sees them.
     """
 
     def __init__(self, files: SimulatedFiles) -> None:
@@ -102,7 +102,7 @@ class SimulatedFile:
         self._files.stepped()
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing, because there is nothing to release."""
 
     def change(self, offset: int, data: bytes) -> None:
         """Write data without flushing it."""
@@ -126,7 +126,7 @@ class SimulatedFile:
         self.data[offset + written : offset + len(data)] = before[written:]
 
     def lose_power(self, dice: random.Random, *, kept: bool | None) -> None:
-        """Keep unflushed data or lose it, or decide for each sector by itself.
+        """Keep unflushed data or lose it, or decide separately for each sector.
 
         Args:
             kept: True if all sectors of the last write are new, False if at least one is old, None if either may be so.
@@ -195,13 +195,13 @@ class SimulatedConnection(sqlite3.Connection):
         return found
 
     def close(self) -> None:
-        """Close in order: SQLite moves its log into the file, and flushes that."""
+        """Close in order: SQLite moves its log into the file, and flushes the file."""
         if self.files.death is None:
             self.files.disconnected(self)
             super().close()
 
     def is_gone(self) -> bytes:
-        """End with the process; return the file as its last whole transaction left it."""
+        """End with the process. Return the file in the state after its last whole transaction."""
         if self.in_transaction:
             self.rollback()
         image = self.image()
@@ -247,8 +247,9 @@ class SimulatedFiles:
     Attributes:
         room_bytes: how much the files of the log may take; None for a disk that never fills up.
         holds_flush: whether a flush takes time: it is done at `release`, or with the next step.
-        death: how the process has ended; then the caller must call `crash`.
-        trouble: why the disk last refused something: FULL or DISK_FAILS; empty if it has not since this was cleared.
+        death: how the process has ended; if it has, the caller must call `crash`.
+        trouble: why the disk last refused something: FULL or DISK_FAILS; empty if it has not refused anything since
+            this was cleared.
     """
 
     def __init__(self, dice: random.Random, *, loses_power: bool) -> None:
@@ -274,13 +275,13 @@ class SimulatedFiles:
         """Writes to other files that wait for the current flush."""
         self._db: SimulatedConnection | None = None
         self._tables = b""
-        """The file of the tables while nobody has it open, as the system sees it."""
+        """The file of the tables, as the system sees it, while nobody has it open."""
         self._tables_name = ""
         self._inode = 0
-        """The inode of the file of the tables; a new or replaced file has another."""
+        """The inode of the file of the tables. A new or replaced file has another one."""
         self._flushed_tables = b""
         self._unflushed_tables: list[bytes] = []
-        """The file after each transaction since it was last flushed."""
+        """The state of the file after each transaction since it was last flushed."""
         self._is_locked = False
 
     @property
@@ -299,7 +300,9 @@ class SimulatedFiles:
         self._planned, self._steps = death, 0
 
     def step(self, size: int = 1) -> int:
-        """Begin a step on the disk; `stepped` ends it. Return how much to do: everything, except in the last step."""
+        """Begin a step on the disk; `stepped` ends it. Return how much of it to do: everything, except in the last
+        step.
+        """
         if self.death is not None:
             raise self.death
         if self._flushing is not None:
@@ -398,7 +401,7 @@ class SimulatedFiles:
         return True  # SQLite undoes a transaction in memory completely as well.
 
     def keep_room(self, path: Path) -> None:
-        """Do nothing: SQLite's log is in memory."""
+        """Do nothing, because SQLite's log is in memory."""
 
     def lock(self, path: Path) -> Lock:
         assert not self._is_locked, "a node runs twice"
@@ -493,7 +496,7 @@ class SimulatedFiles:
         return StoreCopy(self._tables, mine)
 
     def hurt(self, key: int) -> bytes:
-        """Flip a bit of a message in the tables; return its packet, or nothing if it is not there."""
+        """Flip a bit of a message in the tables. Return its packet, or nothing if the message is not there."""
         assert self._db is None, "a node has it open"
         db = sqlite3.connect(":memory:")
         db.deserialize(self._tables)
@@ -513,7 +516,7 @@ class SimulatedFiles:
         return bytes(packet)
 
     def put_back(self, copy: StoreCopy | None) -> None:
-        """Replace the store by a copy, or move it away if None. The file of its life stays as it is."""
+        """Replace the store with a copy, or move it away if that is None. The file of its life stays as it is."""
         assert self._db is None, "a node has it open"
         for name in filter(self._is_of_store, list(self._files)):
             del self._files[name]
@@ -533,7 +536,7 @@ class SimulatedFiles:
         return name.startswith(f"{self._tables_name}-")
 
     def leave(self) -> None:
-        """Free SQLite's memory: the world is over, and its files are not needed any more."""
+        """Free SQLite's memory, because the world is over, and its files are not needed any more."""
         db, self._db = self._db, None
         if db is not None:
             sqlite3.Connection.close(db)

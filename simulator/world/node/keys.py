@@ -1,8 +1,8 @@
 """The keys of a world's nodes: each node's own, and the public keys of others that it knows.
 
-The guard is the one of real nodes, with all its caches. Only its random data comes from dice here, not from the system:
-keys, session keys, and their padding, for which pyca has no other source than the system. So one scenario always makes
-the same capture.
+The guard is that of real nodes, with all its caches. Only its random data comes from dice here, not from the system:
+keys, session keys, and their padding, for which pyca has no source except the system. So one scenario always makes the
+same capture.
 
 Keys of 512 bits are quick, and anybody can break them. Each pair that replaces another is a little longer, because with
 two pairs of equal length, the wrong one now and then seems to fit a body.
@@ -50,7 +50,7 @@ class Keyring:
         self._handed_out = dict.fromkeys(scenario.nodes, 0)
         """The number of each node's public key that the others know."""
         self._withdrawn: set[str] = set()
-        """The nodes that know nobody's keys."""
+        """The nodes that do not know anybody's keys."""
         self._users = {bytes(guid_of(name)): [_certificate(name).der] for name in scenario.nodes}
         self._dice = {name: chance(scenario.seed, "session keys", name) for name in scenario.nodes}
 
@@ -93,7 +93,7 @@ class Keyring:
         return _DicedKey(pair.public, self._dice[user], made)
 
     def replace(self, name: str) -> None:
-        """Give a node a new key pair; it keeps the others, because messages on their way may need them."""
+        """Give a node a new key pair. It keeps the others, because messages on their way may need them."""
         self._generations[name] += 1
 
     def hand_out(self, name: str) -> None:
@@ -155,7 +155,9 @@ def _key(name: str, use: str, bits: int) -> KeyPair:
 
 
 def _prime(dice: random.Random, bits: int) -> int:
-    """Return a prime of this length, its two highest bits set. Fermat's test is enough: pyca checks the key again."""
+    """Return a prime of this length, with its two highest bits set. Fermat's test is enough, because pyca checks the
+    key again.
+    """
     while True:
         number = dice.getrandbits(bits) | 3 << bits - 2 | 1
         if gcd(number, SMALL_PRIMES) == 1 and number % EXPONENT != 1 and pow(2, number - 1, number) == 1:

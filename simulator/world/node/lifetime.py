@@ -1,6 +1,6 @@
-"""One life of a node: the one loop of nodes over the real store, from a start to a crash.
+"""One life of a node, from a start to a crash: the one loop of all nodes, over the real store.
 
-Data that arrives while a commit is being flushed waits for the flush, as in a process with one thread; and the node's
+Data that arrives while a commit is being flushed waits for the flush, as in a process with one thread. The node's
 actions after the commit follow the flush. Whenever the store is read, it is compared with the disk in memory.
 """
 
@@ -52,7 +52,7 @@ class Flushing:
 
     doings: the actions of applications and operators in it.
     after: the node's actions after the flush.
-    inbox: events that have arrived meanwhile, and are handled after those actions.
+    inbox: events that have arrived meanwhile, and will be handled after those actions.
     """
 
     batch: Batch
@@ -88,7 +88,7 @@ class Lifetime:
         self._fullness = Fullness(store)
         self._turn_entered = False
         self._stuck: Batch | None = None
-        """A batch that has no room on the disk, even in its reserve. It waits for room; all others wait behind it."""
+        """A batch for which the disk has no room, even in its reserve. It waits for room, and all others wait, too."""
         self._behind: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._tick_ms: int | None = None
 
@@ -200,7 +200,7 @@ class Lifetime:
     # The hands of carry_out
 
     def commit(self, writes: Writes) -> int:
-        """Commit to the store; the next actions wait for the flush, if that takes time."""
+        """Commit to the store. The next actions wait for the flush, if that takes time."""
         store, files, node = self._store, self._files, self._node
         doings = self._people.take()
         files.holds_flush = bool(files.flush_ms)
@@ -225,7 +225,7 @@ class Lifetime:
         return store.size_bytes
 
     def _flushed(self) -> None:
-        """Go on after a flush: the commit is on disk, so others may be told."""
+        """Continue after a flush: the commit is on disk, so others may be told."""
         if self._is_over or self.flushing is None:
             return
         flushing, self.flushing = self.flushing, None

@@ -1,4 +1,4 @@
-"""A node as its parts, the network and the faults know it: the oracle's view, and the ways to reach the node."""
+"""A node in the view of its parts, the network and the faults: the oracle's view, and the ways to reach the node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqproto.simulator.world.oracle.watched import REFUSED, WatchedNode
 
 @dataclass(eq=False, kw_only=True)
 class LinkedNode(WatchedNode):
-    """A node on its network. An event reaches the life that it is meant for, or nobody."""
+    """A node on its network. An event reaches only the life for which it is meant."""
 
     oracle: Oracle
     trace: WorldTrace
@@ -27,7 +27,7 @@ class LinkedNode(WatchedNode):
     is_uncalled: bool
     """Whether nobody can connect to it."""
     takes: Callable[[Callable[..., None], tuple[Any, ...]], None] | None = None
-    """Runs a call at once or after a flush; None while the node is down."""
+    """Runs a call, at once or after a flush; None while the node is down."""
     store: Store | None = None
     """The store of its current life."""
     turns: int = 0
@@ -57,12 +57,12 @@ class LinkedNode(WatchedNode):
             self.takes(act, arguments)
 
     def do(self, act: Callable[..., None], *arguments: Any) -> bool:
-        """Run `act` in this life; return whether the node is up."""
+        """Run `act` in this life. Return whether the node is up."""
         self.hear(self.life, act, *arguments)
         return self.core is not None
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Run `act` after this delay, if the node still lives then."""
+        """Run `act` after this delay, if the node is still in this life then."""
         self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
 
     def end_life(self, *, told: bool) -> None:

@@ -1,6 +1,6 @@
-"""A simulated node: its disk and its people outlive its queue manager, which may crash at any time and starts again.
+"""A simulated node. Its disk and its people outlive its queue manager, which may crash at any time and starts again.
 
-Beside the store is a disk in memory that does what a store should; at each start the two are compared.
+Beside the store there is a disk in memory that does what a store should do. At each start the two are compared.
 """
 
 from __future__ import annotations
@@ -108,14 +108,14 @@ class Machine:
         self.guard: Guard = NO_KEYS
         self._lifetime: Lifetime | None = None
         self.death_at_start: Death | None = None
-        """How its next process dies at its start; the one after that lives on."""
+        """How its next process dies at its start. The process after that survives its start."""
         self.down_since_ms = 0
         self._world = world
         self._life_dice = chance(scenario.seed, "life", name)
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
-        """A copy of its store, the contents of that, and the queues that operators had left."""
+        """A copy of its store, the contents of the copy, and the queues that operators had left."""
         self._undecided: Flushing | None = None
-        """The batch that was being committed when its process ended: the disk has it or not, and nobody was told."""
+        """The batch that was being committed when its process ended. The disk has it or not, and nobody was told."""
 
     # Start and end
 
@@ -165,7 +165,7 @@ class Machine:
         lifetime.enter_turn()
 
     def _cannot_start(self, error: DiedError | StoreError) -> None:
-        """Handle a process that ended while it opened its store: restart it later."""
+        """Handle a process that ended while it opened its store, by restarting it later."""
         node, power_lost = self.node, self._is_end(error)
         node.trace.add(node.now_ms, node.name, "cannot start", power_lost)
         node.ledger.tally["crash at its start"] += 1
@@ -174,7 +174,7 @@ class Machine:
         self._world.restart_later(self)
 
     def _is_end(self, error: DiedError | StoreError) -> bool:
-        """Handle the end of its process that its disk was planned to cause; return whether the power was lost."""
+        """Handle the planned end of its process because of its disk. Return whether the power was lost."""
         if isinstance(error, DiedError):
             return error.power_lost
         node, trouble = self.node, self.files.trouble
@@ -247,12 +247,12 @@ class Machine:
     # Its disk
 
     def copy_store(self) -> None:
-        """Copy its store, which nobody has open, as an operator."""
+        """Copy its store, which nobody has open, as an operator would."""
         if self._undecided is None:
             self._copy = self.files.copied(), deepcopy(self.node.disk), dict(self.node.queues_left)
 
     def put_back_store(self, *, is_lost: bool) -> bool:
-        """Replace its store, which nobody has open, by the copy or by nothing; return whether there was a copy."""
+        """Replace its store, which nobody has open, with the copy or with nothing. Return whether there was a copy."""
         replacement = (None, Disk(), {}) if is_lost else self._copy
         if replacement is None:
             return False

@@ -21,7 +21,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import Batch, Delivery, QueueKind
 
 LETTERS: Final = 1_000
-"""How many dead letters an operator resends at a time."""
+"""How many dead letters an operator sends again at a time."""
 MADE_AGAIN_MS: Final = 100
 """How often to try to make a deleted queue again while it is not empty."""
 
@@ -31,7 +31,7 @@ class Doings:
     """The actions of applications and operators since the last batch.
 
     submissions: the messages that applications sent.
-    receipts: the messages that applications receive for good when this is on disk.
+    receipts: the messages that applications receive for good once these actions are on disk.
     orders: the queues that operators made (True) or deleted.
     """
 
@@ -49,7 +49,7 @@ class People:
     """The applications and operators of one node.
 
     Args:
-        are_unmet: whether nodes know only those that they have met.
+        are_unmet: whether nodes know only the nodes that they have met.
         failed: ends the node's life because of its disk.
     """
 
@@ -59,9 +59,9 @@ class People:
         self.applications: dict[int, Application] = {}
         self.doings = Doings()
         self.deleted: set[str] = set()
-        """The queues that an operator has deleted, and that do not exist as far as the operator knows."""
+        """The queues that an operator has deleted and that, as far as the operator knows, do not exist."""
         self.is_asked = False
-        """Whether an operator waits for its answers."""
+        """Whether an operator waits for answers."""
         self._node, self._failed, self._are_unmet = node, failed, are_unmet
         self._is_calm = False
         """Whether its operators put everything in order."""
@@ -74,7 +74,7 @@ class People:
     # Their node
 
     def go_on(self) -> None:
-        """Go on with a node that has just started."""
+        """Continue with a node that has just started."""
         node = self._node
         there = {queue.name for queue in node.running.declared}
         node.oracle.holds(invariants.queues_stay_as_they_were_left, node, there)
@@ -97,7 +97,7 @@ class People:
         self._node.ledger.forgotten(self.take().submissions)
 
     def calm_down(self) -> None:
-        """Dawdle no more, and put everything in order."""
+        """Stop dawdling, and put everything in order."""
         for application in self.applications.values():
             application.is_calm = True
         self._node.do(self.hold, False)
@@ -158,7 +158,7 @@ class People:
         self._node.consumer_limit += consumer.limit
 
     def submit(self, burst: Burst, number: int) -> None:
-        """Send messages as an application; if the node is down, wait until it is up."""
+        """Send messages as an application does. If the node is down, wait until it is up."""
         if self._node.core is None:
             self._waiting.append((burst, number))
         else:
@@ -218,7 +218,7 @@ class People:
             self.doings.submissions.append(node.ledger.sent_again(node, letter, message_id))
 
     def hold(self, on_hold: bool) -> None:
-        """Pause all outgoing queues, or let them go on."""
+        """Pause all outgoing queues, or resume them."""
         node = self._node
         if not on_hold and not node.was_held:
             return
@@ -231,7 +231,7 @@ class People:
                 node.paused.add(name)
 
     def ask(self) -> None:
-        """Ask for the state of the queues and the places of messages; the answer comes after the turn."""
+        """Ask for the state of the queues and the places of messages. The answer comes after the turn."""
         self.is_asked = True
 
     def answer(self) -> None:
@@ -243,7 +243,7 @@ class People:
         node.oracle.holds(answers.whereabouts_tell_the_truth, ledger, node)
 
     def delete(self, queue: str) -> None:
-        """Delete a queue; nobody receives from it until it is made again."""
+        """Delete a queue. Nobody receives from it until it is made again."""
         if queue not in self.deleted:
             self.deleted.add(queue)
             self._node.ledger.deleted(self._node, queue)

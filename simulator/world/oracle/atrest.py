@@ -88,7 +88,7 @@ def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | N
 
 
 def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
-    """Return messages held behind a gap that are over at their source, so nobody fills the gap."""
+    """Return messages that are held behind a gap and are over at their source, so that nobody fills the gap."""
     return [
         ledger.messages[identity_of(row.packet)]
         for node in nodes
@@ -102,7 +102,7 @@ def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
 def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]) -> str | None:
     """Once another message has followed those held in vain, no message is left, held or not.
 
-    A message that passes over the missing ones passes over the held ones, too.  [MS-MQQB] 3.1.7.1.3
+    A message that passes over the missing messages passes over the held ones, too.  [MS-MQQB] 3.1.7.1.3
     """
     reason = nothing_is_retained(ledger, nodes)
     held = held_in_vain(ledger, nodes)
@@ -154,9 +154,9 @@ def is_for_a_stranger(name: str) -> bool:
 def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
     """Whether an outgoing queue has acknowledgments for a stranger that has hung up and was never called by this node.
 
-    Taken literally, a session is opened for them. By our reading of [MS-MQQB] 3.1.7.17, a stranger cannot make a node
-    call others, and they leave over the next session that it opens. A stranger that waits for an acknowledgment still
-    has the message: it sends messages without an OrderAck again (3.1.6.5), and calls for that.
+    By the letter, a session is opened for them. By our reading of [MS-MQQB] 3.1.7.17, a stranger cannot make a node
+    call others, so they leave over the next session that the stranger opens. A stranger that waits for an
+    acknowledgment still has the message: it sends messages without an OrderAck again (3.1.6.5), and calls to do so.
     """
     source = name.removesuffix(ORDER_SUFFIX)
     if not ledger.unmet or source == name:
@@ -166,7 +166,7 @@ def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
 
 
 def letters_are_true(ledger: Ledger) -> str | None:
-    """No message is still in doubt once its destination has said what became of it."""
+    """No message is still in doubt once its destination has reported its outcome."""
     return next((reason for message in ledger.accepted if (reason := letter_is_true(message))), None)
 
 

@@ -1,7 +1,7 @@
-"""What must hold for dead letters in doubt: their messages were sent, may have arrived, and were given up.
+"""The rules for dead letters in doubt: their messages were sent, may have arrived, and were given up.
 
 A message is given up when its time is over, when it can no longer be encrypted to be sent again, when its next hop
-refuses it, and when a queue manager says that it ended on its way: only a copy ended there.
+refuses it, or when a queue manager reports that it ended on its way, although only a copy ended there.
 
 For a time, a message may be a dead letter and also have arrived or been received. In the end, only one is true.
 """
@@ -64,7 +64,9 @@ def was_let_go(ledger: Ledger, packet: bytes) -> bool:
 
 
 def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
-    """A dead letter leaves unasked only if its message has arrived, or its destination said that it refused it."""
+    """A dead letter leaves its queue by itself only if its message has arrived, or its destination reported that it
+    refused it.
+    """
     if message.is_unsure or message.arrivals or message.refusals:
         return None
     return (
@@ -75,8 +77,8 @@ def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
 def letter_is_true(message: Message) -> str | None:
     """When all is at rest, no received message is a dead letter, and the letter of a refused one says why.
 
-    Without a FinalAck, the destination may not have said what became of a message. If its queue was missing for one
-    copy and there for the next, it has said both, and its first word holds: either may be true.
+    Without a FinalAck, the destination may not have reported the outcome of a message. If its queue was missing for one
+    copy and there for the next, it has reported both outcomes, and its first report counts, so either may be true.
     """
     classes = {message_class for node, message_class in message.letters if node == message.burst.source}
     if (

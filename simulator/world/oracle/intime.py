@@ -1,7 +1,8 @@
-"""Events that must happen in time, though nobody asks for them: a message expires, a resend is due, a route is back.
+"""Events that must happen in time, even though nobody asks for them: a message expires, a resend is due, a route is
+back.
 
-A timer that is never started breaks no promise, because something else happens in the end. So these checks limit how
-long it may take.
+A timer that is never started does not break any promise, because something else happens eventually. So these checks
+limit how long it may take.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from mqproto.wire import MessageClass, decode_message
 from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receive_deadline_s
 
 LONGEST_S: Final = 5
-"""How long a message may lie in a queue after its time."""
+"""How long a message may be in a queue after its time."""
 CLEANUP: Final = "3.1.6.2"
 """The section that closes an unused session."""
 LIES_IN: Final = {Spot.IN_QUEUE: QueueKind.LOCAL, Spot.UNSENT: QueueKind.OUTGOING}
 """The spots where an express message is only in its queue, and the kind of that queue."""
 ON_THEIR_WAY: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE})
 SLACK_MS: Final = 10_000
-"""Allows for waits on the way: a flush, a window, a try to connect."""
+"""The time for waits on the way: a flush, a window, a try to connect."""
 
 
 CLOSING_MS: Final = 1_000
@@ -37,7 +38,7 @@ CLOSING_MS: Final = 1_000
 
 
 def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
-    """No message stays long after its time in the place where it has to end: its queue, or unsent on its way.
+    """No message stays long after its time in the place where it has to end: its queue or, if unsent, its way.
 
     It may stay in its queue while a consumer has it, and on its way once it was sent, because the next hop may have it.
     Only its source may withdraw a transactional message, and after a restart it does not know what it had sent.
@@ -103,7 +104,8 @@ def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
 
 
 def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse) -> str | None:
-    """A message that a neighbour refused three times, alone, goes again only after the neighbour took another, if any.
+    """A message that a neighbour refused three times, alone, is sent again only after the neighbour took another, if
+    there is any.
 
     Once others have passed twice, three refusals in a row decide.
     This checks only the first suspect of a life, with one link, if no session has ended since for another reason: if
@@ -145,10 +147,10 @@ def _told_in_this_batch(node: WatchedNode) -> set[int]:
 
 
 def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
-    """While a sequence has messages without an OrderAck, the first is sent again and again.  [MS-MQQB] 3.1.6.5
+    """While a sequence has messages without an OrderAck, the first of them is sent again and again.  [MS-MQQB] 3.1.6.5
 
-    This does not hold while a neighbour ends each session because of another message: the longer it was full, the
-    longer that message goes alone.
+    This does not hold while a neighbour ends each session because of another message: the longer the neighbour was
+    full, the longer that message is sent alone.
 
     calm_ms: the time since which nothing is in the way.
     """
@@ -187,7 +189,7 @@ def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> st
 def resend_limit_ms(settings: Settings) -> int:
     """Return the longest time until a message without an OrderAck is sent again.
 
-    It is the longest resend timeout, after a handshake that nobody answers.
+    This is the longest resend timeout, plus the time of a handshake that nobody answers.
     """
     return max(settings.resend_timer_table_ms) + settings.session_initialization_timeout_ms + SLACK_MS
 
@@ -203,6 +205,8 @@ def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
 
 
 def return_limit_ms(settings: Settings) -> int:
-    """Return the longest time until the first route is taken again: a try in the storm fails, and the next succeeds."""
+    """Return the longest time until the first route is taken again, if one try fails in the storm and the next
+    succeeds.
+    """
     stuck_ms = max(CONNECT_TIMEOUT_MS, settings.session_initialization_timeout_ms)
     return stuck_ms + settings.ack_wait_timeout_ms + settings.try_connect_interval_ms + SLACK_MS

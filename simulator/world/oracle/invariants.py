@@ -1,4 +1,4 @@
-"""The rules that must hold in every world, one function each. Each returns what is wrong, or None.
+"""The rules that must hold in every world, with one function for each. Each returns what is wrong, or None.
 
 Each is checked at the moment when it could break. atrest.py has the rules for a world at rest, intime.py those about
 time, and answers.py those about answers to operators.
@@ -58,18 +58,18 @@ HELD_BACK: Final = ROUNDS + 1
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """Sections that close a session because the peer broke a rule. Peers that obey the rules never see them."""
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
-"""Fields of a StoredState without an order of their own."""
+"""Fields of a StoredState that have no order."""
 SESSION_KEY_BYTES: Final = 128
-"""More bytes than the session key takes that an encrypted message keeps in its queue."""
+"""More bytes than a session key takes, which an encrypted message keeps in its queue."""
 BAD_DST_Q: Final = MessageClass.NACK_BAD_DST_Q
 DELETED: Final = MessageClass.NACK_DELETED
 """The class of a message that an operator deleted on its way, whether or not it had arrived."""
 NO_ROOM: Final = "3.1.5.8.8"
-"""The exception: a full store is not the peer's fault."""
+"""The exception to this: a full store is not the peer's fault."""
 
 
 def disks_have_what_was_committed(node: WatchedNode, store: Store, state: StoredState) -> str | None:
-    """An opened store has what was committed to it: each transaction once, and no other."""
+    """An opened store has what was committed to it: each transaction once, and no others."""
     disk = node.disk
     if store.record_count != disk.commit_count:
         return f"the store of {node.name} has {store.record_count} transactions, not {disk.commit_count}"
@@ -140,7 +140,7 @@ def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str |
 
 
 def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Iterable[Message]) -> str | None:
-    """A message is on disk before a consumer gets it; without a transaction, it has also left its queue there."""
+    """A message is on disk before a consumer gets it. Without a transaction, it has also left its queue there."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
@@ -202,10 +202,10 @@ def endings_have_reasons(
 
 
 def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queue: str) -> str | None:
-    """A dead letter lies in the queue that its source chose, if the message ended there, otherwise in the system's.
+    """A dead letter is in the queue that its source chose, if the message ended there; otherwise it is in the system's.
 
-    A message without a transaction may have left, gone in circles, and end here as one that the node passed on: its
-    choice has not crossed the session. The letter of a message that its disk lost is in the system's queue.
+    A message without a transaction may have left, gone in circles, and end here like one that the node passed on,
+    because its choice has not crossed the session. The letter of a message that its disk lost is in the system's queue.
     """
     kind, burst = message.kind, message.burst
     systems = SystemQueue.DEADXACT if kind.transactional else SystemQueue.DEADLETTER
@@ -223,7 +223,7 @@ def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queu
 
 
 def what_is_sent_names_no_queue(node: WatchedNode, message: Message, packet: bytes) -> str | None:
-    """The name of the queue for its dead letter stays at the source and does not go with the message."""
+    """The name of the queue for a message's dead letter stays at the source, and does not leave with the message."""
     name = path_name_in(decode_message(packet).trailing)
     return f"{node.name} sends {message} with {name} behind it" if name else None
 
@@ -250,8 +250,8 @@ def final_acks_tell_the_truth(
 ) -> str | None:
     """A FinalAck says that an application has a message for good, or why no application ever will.  [MS-MQQB] 3.1.7.2.2
 
-    From a node on the way, it says that a copy ended there. The node cannot know about other copies, which may have
-    arrived: the source's decision is checked when it is a dead letter, and when all is at rest.
+    A FinalAck from a node on the way says that a copy ended there. The node cannot know about other copies, which may
+    have arrived: the source's decision is checked when it is a dead letter, and when all is at rest.
     """
     if message.is_unsure:
         return None
@@ -283,7 +283,7 @@ def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> 
 
 
 def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mapping[str, int]) -> str | None:
-    """A message is refused for a queue's quota only if the queue was full enough at some time in this batch.
+    """A message is refused because of a queue's quota only if the queue was full enough at some time in this batch.
 
     fresh: how many bytes the batch puts into each queue; messages that it removes are still on the disk.
     """
@@ -300,7 +300,7 @@ def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mappi
 
 
 def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_class: int) -> str | None:
-    """An administration acknowledgment reports truly, and once, the outcome of a message.  [MS-MQQB] 3.1.7.15"""
+    """An administration acknowledgment reports the outcome of a message truly, and only once.  [MS-MQQB] 3.1.7.15"""
     if message is None:
         return f"{node.name} hears of a message that nobody sent"
     if message.is_unsure:
@@ -332,7 +332,7 @@ def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequ
 
 
 def closed_after_what_was_sent(node: WatchedNode, send: SendBytes) -> str | None:
-    """A node sends only on connections that it has not closed, so a peer is told why it closes one."""
+    """A node sends only on connections that it has not closed, so that a peer is told why it closes one."""
     if send.session not in node.ends:
         return (
             f"{node.name} sends {len(send.chunks)} packets on connection {send.session}, which it has closed"
@@ -343,7 +343,7 @@ def closed_after_what_was_sent(node: WatchedNode, send: SendBytes) -> str | None
 def acknowledged_is_on_disk(
     ledger: Ledger, node: WatchedNode, end: End, header: SessionGlimpse
 ) -> str | None:
-    """A session acknowledgment calls messages saved only if they were on disk or have ended.  [MS-MQQB] 3.1.5.8.7
+    """A session acknowledgment reports messages as saved only if they were on disk or have ended.  [MS-MQQB] 3.1.5.8.7
 
     A transactional message that came too early to be held is acknowledged and dropped: its sender keeps it until the
     OrderAck, which another invariant checks.
@@ -374,7 +374,7 @@ def acknowledged_is_on_disk(
 
 
 def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Glimpse]) -> str | None:
-    """No message for a node leaves over a stranger's session; acknowledgments of the stranger's own messages may.
+    """No message for a node leaves on a stranger's session; acknowledgments of the stranger's own messages may leave.
 
     Args:
         end: the stranger's end.
@@ -436,7 +436,7 @@ def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str |
 def encrypted_with_the_latest_key(
     ledger: Ledger, node: WatchedNode, message: Message, packet: bytes
 ) -> str | None:
-    """A message leaves its source with a session key for its destination's latest public key known there."""
+    """A message leaves its source with a session key for its destination's latest public key that is known there."""
     security = decode_message(packet).security
     assert security is not None, "it is to be encrypted"
     target, known = message.burst.target, ledger.keys_known[node.name]
@@ -475,7 +475,7 @@ def gaps_are_bridged(
 
 
 def windows_are_respected(node: WatchedNode, end: End) -> str | None:
-    """No more UserMessages are out than the smaller of both windows.  [MS-MQQB] 3.1.7.1"""
+    """No more UserMessages are unacknowledged than the smaller of both windows.  [MS-MQQB] 3.1.7.1"""
     window = min(end.window, node.settings.window_size)
     if end.sent - end.acked > window:
         return (
@@ -486,7 +486,7 @@ def windows_are_respected(node: WatchedNode, end: End) -> str | None:
 
 
 def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGlimpse) -> str | None:
-    """A node announces its window truly; it is 1 only while the node has paused something.  [MS-MQQB] 3.1.7.13"""
+    """A node announces its true window, which is 1 only while the node has paused something.  [MS-MQQB] 3.1.7.13"""
     window = header.window_size
     if window != node.settings.window_size and not (window == 1 and node.may_say_one):
         return f"{node.name} tells {end.peer.host.name} of a window of {window}, and it is {node.settings.window_size}"
@@ -496,7 +496,7 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
 def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
     """A message without a transaction leaves only if none with a higher priority waits there for the same queue.
 
-    While a node looks for a message that a neighbour refuses, each goes when its turn to be tried comes.
+    While a node looks for a message that a neighbour refuses, each message leaves when its turn to be tried comes.
     """
     for other in message.stream.unsent:
         if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):
@@ -510,7 +510,7 @@ def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | 
 
 
 def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """An intermediate passes a packet on as it came, one hop further.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.2"""
+    """An intermediate passes a packet on unchanged, one hop further.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.2"""
     for glimpse in glimpses:
         before = node.came.get((glimpse.identity, glimpse.body))
         if before is None:
@@ -524,7 +524,7 @@ def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str 
 
 
 def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None:
-    """In one life a node passes a message on once, and again only if it has gone a longer way since.
+    """In one life a node passes a message on once, and again only if the message has gone a longer way since.
 
     A message that comes again as before is a duplicate, even if it is not for this node.  [MS-MQQB] 3.1.5.8.1
     """
@@ -562,7 +562,7 @@ def handed_out_as_it_was_sent(
 
 
 def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str | None:
-    """A message in its queue is in clear, and says that it was verified only if it was signed.  3.1.5.8.3"""
+    """A message in its queue is in clear, and is marked as verified only if it was signed.  3.1.5.8.3"""
     security = decode_message(packet).security
     burst = message.burst
     kind = (SIGNED_30 if burst.also else SIGNED_20) if burst.signed else 0
@@ -577,7 +577,8 @@ def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str |
 
 
 def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
-    """A message says how often it was handed out; after a crash the number is unknown, and the message says so.
+    """A message has the true number of times that it was handed out. After a crash the number is unknown, and marked as
+    such.
 
     A message without a life is put into its queue in this batch, or is only in memory.
     """
@@ -655,7 +656,7 @@ def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
 
 
 def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, name: str) -> str | None:
-    """A message without a transaction is refused for a reason that its kind or world allows; its source is not told.
+    """A message without a transaction is refused for a reason that its kind or world allows. Its source is not told.
 
     name: the name of the class in the note.
     """
@@ -709,7 +710,7 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
 
 
 def full_disks_end_no_node(node: WatchedNode, error: Exception) -> str:
-    """A node on a full disk starts and goes on, unless another life of its store must begin."""
+    """A node on a full disk starts and continues, unless another life of its store must begin."""
     return f"{node.name} ends: {error}"
 
 

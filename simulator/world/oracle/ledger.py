@@ -1,4 +1,4 @@
-"""Records promises and events, as an observer of every disk and every wire knows them.
+"""Records promises and events, as an observer of every disk and every wire would see them.
 
 The ledger never asks a core. It learns about a message when an application sends it, about its acceptance, arrival and
 end when they are flushed, and about acknowledgments when they leave. The oracle tells it, and compares.
@@ -38,7 +38,7 @@ class SequenceOnDisk:
     numbers: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     through: int = 0
-    """How many messages, from the first on, are known to have arrived or ended."""
+    """How many messages, from the first one on, are known to have arrived or ended."""
 
 
 class Ledger:
@@ -64,9 +64,11 @@ class Ledger:
         """The messages that can be handed out, by target and queue."""
         self._positions = count(1)
         self.forgeries: set[bytes] = set()
-        """Source and content of forged acknowledgments; their MessageIDs may change, or belong to others."""
+        """The source and content of forged acknowledgments. Their MessageIDs may change, or belong to others."""
         self.waypoints: list[tuple[str, Note]] = []
-        """Where messages have been, from the nodes' own notes: node and note, in order. Empty if the setting is off."""
+        """The places where messages have been, from the nodes' own notes: node and note, in order. Empty if the setting
+        is off.
+        """
         self.latest_utc_offset_s = 0
         """How far ahead the fastest clock has ever been."""
         self._common_endings = common_endings
@@ -101,7 +103,7 @@ class Ledger:
         return endings | SET_ASIDE if message.body in self.refused else endings
 
     def deleted(self, node: WatchedNode, queue: str) -> None:
-        """Note that an operator deleted a node's queue, which lets only messages for that queue end."""
+        """Note that an operator deleted a node's queue, so that only messages for that queue may end."""
         self._deleted |= {(node.name, each.identifier) for each in node.queues if each.name == queue}
 
     def latest_utc_s(self, node: WatchedNode) -> int:
@@ -120,7 +122,7 @@ class Ledger:
         return is_sent and burst.encrypted and node.name in self.keys_withdrawn
 
     def has_ended(self, node: WatchedNode, message: Message) -> bool:
-        """Whether a sequence may go on after a message: it has arrived, was refused, or its time is over."""
+        """Whether a sequence may continue after a message, because it has arrived, was refused, or its time is over."""
         if message.arrivals or message.refusals or message.letters or message.deleted or message.is_unsure:
             return True
         if message.was_hurt:
@@ -139,7 +141,7 @@ class Ledger:
         return message.accepted_s + min(limits) if limits else None
 
     def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[SequenceOnDisk]:
-        """Yield the sequences that an OrderAck can mean: with a direct format name, it omits the source's GUID."""
+        """Yield the sequences that an OrderAck can mean. With a direct format name, it omits the source's GUID."""
         if (source, time_stamp, ordinal) in self.sequences:
             yield self.sequences[source, time_stamp, ordinal]
             return
@@ -150,7 +152,7 @@ class Ledger:
     # An application sends
 
     def submitted(self, node: WatchedNode, burst: Burst, body: bytes, message_id: int) -> Message:
-        """Record a message handed to a queue manager; it is accepted when the next batch is on disk."""
+        """Record a message that was handed to a queue manager. It is accepted when the next batch is on disk."""
         kind = KINDS[burst.kind]
         message = Message(burst, kind, self.stream_of(burst, kind), identity(node.guid, message_id), body)
         message.accepted_s = node.moment().utc_s
@@ -271,7 +273,7 @@ class Ledger:
                 self.waits(message)
 
     def waits(self, message: Message) -> None:
-        """Record that a message can be handed out, if it is still in its queue; an express message may be gone."""
+        """Record that a message can be handed out, if it is still in its queue. An express message may be gone."""
         if (
             message.arrivals
             and not (message.is_unsure or message.was_hurt)
@@ -304,7 +306,7 @@ class Ledger:
                 message.stream.unsent.pop(message, None)
 
     def goes_back(self) -> None:
-        """Record that a store was put back: nothing is promised any more for accepted messages."""
+        """Record that a store was put back, so that nothing is promised any more for accepted messages."""
         self.has_gone_back = True
         for message in self.accepted:
             message.is_unsure = True

@@ -46,7 +46,7 @@ IN_SEQUENCE: Final = frozenset({SystemQueue.DEADXACT.value, CHOSEN[True].name})
 LETTERS: Final = IN_SEQUENCE | {SystemQueue.DEADLETTER.value, CHOSEN[False].name}
 WAYPOINTS: Final = frozenset(Waypoint)
 TOLD: Final = frozenset({"message-refused-by-destination", "message-ended-on-its-way"})
-"""A source's notes that it was told how a message ended unreceived."""
+"""A source's notes that it has learned how a message ended unreceived."""
 
 
 class Oracle:
@@ -102,7 +102,7 @@ class Oracle:
         self._turned_away.clear()
         self._recalled(node, queues, writes)
         fresh: dict[int, MessageRow] = {}
-        """Messages that are put into local queues or held for them, by key."""
+        """Messages that are put into local queues, or are held for them, by key."""
         strangers = self.ledger.strangers
         for row in writes.messages:
             kind = queues[row.key >> POSITION_BITS].kind
@@ -229,7 +229,7 @@ class Oracle:
         self.holds(invariants.final_acks_tell_the_truth, self.ledger, node, message, message_class)
 
     def _passed_on(self, node: WatchedNode, name: bytes, packet: bytes) -> None:
-        """Take a message put into an outgoing queue: if not transactional, it must not be passed on again."""
+        """Take a message put into an outgoing queue. If it is not transactional, it must not be passed on again."""
         head = head_of(packet)
         hop_count = head.flags & HOP_COUNT
         if hop_count and not head.flags & TRANSACTIONAL:

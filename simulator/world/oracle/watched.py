@@ -83,8 +83,8 @@ class WatchedNode:
     came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
     """The hop counts of packets that were passed on, by the identity and the body of their glimpses."""
     came_at: dict[bytes, list[int]] = field(default_factory=dict)
-    """When each non-transactional message came, counted in messages of its sender and kind; kept only if the node's
-    history is short."""
+    """When each non-transactional message came, counted in messages from its sender of its kind. Kept only if the
+    node's history is short."""
     came_counts: dict[tuple[bytes, bool], int] = field(default_factory=dict)
     """How many non-transactional messages came, by sender and whether they are recoverable."""
     passed: dict[bytes, tuple[int, int]] = field(default_factory=dict)
@@ -106,11 +106,11 @@ class WatchedNode:
     was_held: bool = False
     """Whether an operator has ever paused its outgoing queues."""
     may_say_one: bool = False
-    """Whether it may announce a window of one, as it does until the turn after it paused a queue is over."""
+    """Whether it may announce a window of one, as it does after it paused a queue until that turn is over."""
     may_wait_in_vain: bool = False
     """Whether an acknowledgment that it waits for may be lost with a store that was put back."""
     called: set[str] = field(default_factory=set)
-    """The hosts that it has sent messages to over connections of its own, as far as its store knows."""
+    """The hosts to which it has sent messages over connections of its own, as far as its store knows."""
     has_met: bool = False
     """Whether its store has had a message for this node, and so knows a sender."""
     was_put_back: bool = False
@@ -154,12 +154,12 @@ class WatchedNode:
         self._moment = NEVER
 
     def booted(self) -> None:
-        """Restart its uptime: its machine was switched on again."""
+        """Restart its uptime, because its machine was switched on again."""
         self.uptime_offset_ms = BOOTED_MS - self.now_ms
         self._moment = NEVER
 
     def has_sent(self, name: bytes) -> bool:
-        """Whether a message has left, or was sent on a broken connection before the node knew that."""
+        """Whether a message has left, or was sent on a broken connection before the node knew that it was broken."""
         return name in self.left or any(name in end.in_vain for end in self.ends.values())
 
     @property
@@ -168,7 +168,7 @@ class WatchedNode:
         return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
 
     def may_have_forgotten(self, name: bytes) -> bool:
-        """Whether more messages of its kind came from its sender, between two copies of a message, than twice the
+        """Whether, between two copies of a message, more messages of its kind came from its sender than twice the
         smallest window."""
         return any(
             then - before > 2 * self.least_window for before, then in pairwise(self.came_at.get(name, ()))

@@ -1,7 +1,7 @@
 """One world as data: the nodes, their messages, and the faults.
 
-Only the scenario and the code determine a run. `draw` makes a scenario from a seed, `shrink` makes it smaller, and JSON
-keeps it for another run. Times are milliseconds since the world began.
+Only the scenario and the code determine a run. `draw` makes a scenario from a seed, `shrink` makes it smaller, and as
+JSON it can be kept for another run. Times are milliseconds since the world began.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqproto.wire.guid import Guid
 RESERVE_BYTES: Final = 12 << 10
 """The bytes in a share of the reserve, beyond the room for the largest message."""
 SEGMENT_BYTES: Final = 32 << 10
-"""The segment size of a log as long as a node's; nodes make longer ones, whose zeros would only take memory here."""
+"""The segment size of a log as long as a node's. Nodes make longer ones, whose zeros would only take memory here."""
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000
 """The date on every clock when a world begins, unless its scenario says otherwise."""
@@ -53,7 +53,7 @@ class Burst:
     sizes_bytes: the sizes of their bodies, in turns; if empty, `size_bytes` is the size of all.
     together: whether they are one transaction, if they are transactional.
     also: other nodes whose queue of that kind gets a copy of each message.
-    encrypted, signed: whether they are; messages by a direct format name cannot be.
+    encrypted, signed: whether the messages are encrypted or signed; messages to a direct format name cannot be.
     chooses: whether their source chooses a queue of its own for failed messages.
     """
 
@@ -95,15 +95,15 @@ class Consumer:
 
     limit: how many messages it asks for at once.
     hold_ms: how long it works on them before it commits.
-    holds_ms: these times if they differ, in turns; if empty, `hold_ms` counts.
+    holds_ms: these times in turns, if they differ; if empty, `hold_ms` counts.
     pause_ms: how long it rests after that.
     begins_ms: when it asks for the first time.
-    rolls_back_every: every n-th time, it gives them back instead; 0 is never.
-    leaves_every: every n-th time, it goes away without a word; 0 is never.
-    rejects_every: every n-th time, it refuses them for good; 0 is never.
-    chokes_every: every n-th message of a source is poison for it, which it gives back; 0 is never.
+    rolls_back_every: n: every n-th time, it gives them back instead; 0 for never.
+    leaves_every: n: every n-th time, it goes away without a notice; 0 for never.
+    rejects_every: n: every n-th time, it refuses them for good; 0 for never.
+    chokes_every: n: every n-th message from a source is poison for it, and is given back; 0 for never.
     asks_twice: whether it asks again, in vain, before it is answered, and before it has settled.
-    gives_up_after: after this many deliveries, or an unknown number, it refuses poison for good; 0 is never.
+    gives_up_after: after this many deliveries, or an unknown number, it refuses poison for good; 0 for never.
     """
 
     node: str
@@ -156,7 +156,7 @@ class Scenario:
     """A whole world. `storm_ms` is when the faults end and the calm begins."""
 
     seed: int
-    """The seed of the run's dice: how long a packet takes, where a stream is cut."""
+    """The seed of the run's dice, which decide how long a packet takes and where a stream is cut."""
     nodes: tuple[str, ...]
     links: tuple[Cable, ...]
     bursts: tuple[Burst, ...]
@@ -177,7 +177,7 @@ class Scenario:
     costs: dict[str, int] = field(default_factory=dict)
     """The costs of links, by name, if nodes ask a Router for the cheapest routes."""
     quota_bytes: int = 0
-    """How much each application's queue may hold; 0 is any amount."""
+    """How much each application's queue may hold; 0 for any amount."""
     strangers: bool = False
     """Whether strangers may send to the applications' queues."""
     unmet: bool = False
@@ -190,7 +190,7 @@ class Scenario:
     counters: Counters | None = None
     """Where counters begin; None for 0."""
     log_bytes: int = 0
-    """About how much a store's log holds before it goes to the tables; 0 is as much as a node's."""
+    """Roughly how much a store's log holds before it goes to the tables; 0 for as much as a node's."""
 
     @property
     def limits(self) -> LogLimits:
@@ -250,7 +250,7 @@ def guid_of(name: str) -> Guid:
 
 
 def as_json(scenario: Scenario) -> str:
-    """Return a scenario as text that `from_json` reads."""
+    """Return a scenario as text that `from_json` can read."""
     return msgspec.json.format(msgspec.json.encode(scenario), indent=1).decode()
 
 

@@ -1,6 +1,6 @@
-"""The kinds of messages that applications send, and the promises for each.
+"""The kinds of messages that applications send, and the promises for each kind.
 
-A kind is a row of `KINDS`. To add a kind, add a row; simulator/world/draw.py says how often it is drawn.
+A kind is a row of `KINDS`. To add a kind, add a row; simulator/world/draw.py decides how often it is drawn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.wire.guid import Guid
 ORDERS: Final = QueueDeclaration("orders", 16, transactional=True)
 NOTES: Final = QueueDeclaration("notes", 17, transactional=False)
 REPLIES: Final = QueueDeclaration("replies", 18, transactional=False)
-"""A source's administration queue, where it is told what became of its messages."""
+"""A source's administration queue, where it learns the outcomes of its messages."""
 CHOSEN: Final[Mapping[bool, QueueDeclaration]] = {
     True: QueueDeclaration("failed-orders", 19, transactional=True),
     False: QueueDeclaration("failed-notes", 20),
@@ -55,7 +55,7 @@ class Promise(Enum):
     """The promise for a message."""
 
     ONCE_IN_ORDER = auto()
-    """It is delivered exactly once, after all messages sent before it; or it ends for a given reason."""
+    """It is delivered exactly once, after all messages that were sent before it; or it ends for a given reason."""
     ONCE = auto()
     """It is delivered exactly once, while its identifier is remembered; or it ends for a given reason."""
     NOTHING = auto()
@@ -95,7 +95,7 @@ class Kind:
 
     @property
     def asks_final_ack(self) -> bool:
-        """Whether its source waits to be told what finally became of it."""
+        """Whether its source waits to learn its final outcome."""
         return self.transactional and bool(WISHES & self.draft.keys())
 
     def draft_at(self, source: Guid) -> Mapping[str, Any]:
@@ -204,7 +204,7 @@ def by_its_guid(kind: str) -> str:
 
 
 def destination(target: str, kind: Kind) -> Destination:
-    """Return the destination queue of a kind as an application names it."""
+    """Return the destination queue of a kind under the name that an application uses."""
     manager = guid_of(target)
     if kind.direct:
         name = next(queue.name for queue in QUEUES if queue.identifier == kind.queue)
@@ -231,7 +231,7 @@ class Stream:
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """One message of an application, and what became of it."""
+    """One message of an application, and its outcome."""
 
     burst: Burst
     kind: Kind
@@ -250,9 +250,9 @@ class Message:
     arrivals: int = 0
     """How often it was put into its destination's queue."""
     was_forgotten: bool = False
-    """Whether it came again when its destination may have forgotten it: then there are several copies."""
+    """Whether it came again when its destination may have forgotten it, so that there are several copies."""
     passed_again: bool = False
-    """Whether a node on its way had it twice because it had died in between: then each copy ends by itself."""
+    """Whether a node on its way had it twice because it had died in between, so that each copy ends separately."""
     is_out: bool = False
     """Whether a consumer has it and has not settled."""
     life: int | None = None
@@ -272,7 +272,7 @@ class Message:
     refusals: list[int] = field(default_factory=list)
     """The classes of its destination's negative acknowledgments for it."""
     lost_copies: list[int] = field(default_factory=list)
-    """The classes with which queue managers on its way said that it ended there; another copy may arrive."""
+    """The classes with which queue managers on its way reported that it ended there. Another copy may arrive."""
     letters: list[tuple[str, int]] = field(default_factory=list)
     """The nodes that put it into a dead-letter queue, and the classes."""
     in_doubt: bool = False
@@ -290,11 +290,11 @@ class Message:
     replies: list[int] = field(default_factory=list)
     """The classes of the acknowledgments that came to its source's administration queue."""
     replies_set_aside: int = 0
-    """How many acknowledgments for it lie in a dead-letter queue because a neighbour refused them."""
+    """How many acknowledgments for it are in a dead-letter queue because a neighbour refused them."""
     was_hurt: bool = False
-    """Whether its only copy was damaged: then the message is gone, whatever nodes said about it before."""
+    """Whether its only copy was damaged. If so, the message is gone, whatever nodes said about it before."""
     is_unsure: bool = False
-    """Whether an earlier store was put back after it was accepted: it may be gone, or come again."""
+    """Whether an earlier store was put back after it was accepted, so that it may be gone, or come again."""
 
     def __str__(self) -> str:
         burst = self.burst

@@ -16,7 +16,7 @@ def steps_between(
 ) -> dict[tuple[str, str], list[str]]:
     """Return, for each connected pair of nodes, the neighbours of the first that are a step nearer to the second.
 
-    A message that takes any of these steps at each node reaches the goal: no choice leads in a circle.
+    A message that takes any of these steps at each node reaches the goal, because no choice leads in a circle.
 
     costs: the costs of links, by name; 1 by default.
     """
