@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 LOG: Final = "console.log"
-"""The log beside the stores: the deeds of the console's users, and the console's own troubles."""
+"""The log beside the stores. It has the deeds of the console's users, and the console's own problems."""
 
 ListenOption = Annotated[
     str | None,
@@ -27,7 +27,7 @@ ListenOption = Annotated[
 ]
 TokensOption = Annotated[
     Path | None,
-    "Let others use it with tokens for --queue '*' from mqproto tokens: role read to look, all to act.",
+    "Let other users in who have tokens for --queue '*' from mqproto tokens: role read to look, all to act.",
     "--tokens",
 ]
 

@@ -1,4 +1,4 @@
-"""Carries out the page's requests: the operations of `mqproto pause`, `purge`, `failed retry`, `cut`, ...
+"""Carries out the page's requests, which are the operations of `mqproto pause`, `purge`, `failed retry`, `cut`, ...
 
 {"deed": "pause", "node": "sender", "queue": "PRIVATE=..."}        resume, purge, return
 {"deed": "retry", "messages": ["GUID\\17", ...]}
@@ -29,7 +29,7 @@ from mqproto.simulator.topology.places import Place
 
 MESSAGES_LIMIT: Final = 500
 PATIENCE_S: Final = 30.0
-"""How long a run may take to break or mend something; a node that is restarted is stopped first."""
+"""How long a run may take to break or mend something, because a node that is restarted is stopped first."""
 
 
 class Wish(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ class Wish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Said(msgspec.Struct):
-    """The results, one line for each."""
+    """The results, with one line for each."""
 
     lines: list[str]
 

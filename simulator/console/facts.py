@@ -1,4 +1,4 @@
-"""Turns the statuses of nodes into facts for the page: the figures are those of `mqproto queues --json`."""
+"""Turns the statuses of nodes into facts for the page. The figures are those of `mqproto queues --json`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _kind(queue: LocalStatus) -> str:
 def outgoing_facts(
     topology: Topology, name: str, status: NodeStatus, broken: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Return the outgoing queues of a node; queues of acknowledgments only if some wait.
+    """Return the outgoing queues of a node; queues of acknowledgments only if acknowledgments wait in them.
 
     Args:
         broken: the faults that were made by hand, by the names of links.
@@ -169,10 +169,10 @@ def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> SequenceProg
 
 
 def _accepted(queue: OutgoingStatus, at: IncomingStatus | None, last: int) -> int | None:
-    """Return the last number that the destination has in order; None if that is not known.
+    """Return the last number that the destination has accepted in order; None if that is not known.
 
-    Each sequence between two nodes begins with 1. If the destination still has an earlier one, this one has not begun.
-    The two are asked one after the other, so their answers may differ in age.
+    Each sequence between two nodes begins with 1. If the destination still has an earlier sequence, this one has not
+    begun. The two are asked one after the other, so their answers may differ in age.
     """
     if at is None or at.sequence > queue.identifier:
         return None

@@ -11,7 +11,7 @@ CLIENTS: Final = 16
 
 
 class Feed:
-    """The newest event, which replaces the one before."""
+    """The newest event, which replaces the previous one."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -26,7 +26,7 @@ class Feed:
         self._changed = trio.Event()
 
     async def newer(self, number: int) -> tuple[int, bytes]:
-        """Return the newest event and its number, once that is above `number`; 0 is below all."""
+        """Return the newest event and its number, as soon as that is above `number`; 0 is below all numbers."""
         while self._number <= number:
             await self._changed.wait()
         return self._number, self._event

@@ -34,11 +34,11 @@ HERE: Final = files("mqproto.simulator.console") / "page"
 KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LIMITS: Final = Limits(connections=96, head_bytes=8_192, body_s=5.0, grace_s=0.5)
 BUFFER_BYTES: Final = 32_768
-"""About how much the kernel keeps for a browser that reads slowly, which needs only the newest state."""
+"""The kernel's approximate buffer for a browser that reads slowly, because it needs only the newest state."""
 BODY_LIMIT_BYTES: Final = 65_536
 QUERY_LIMIT: Final = 4_000
 NONCE: Final = "NONCE"
-"""The placeholder in the page that each answer replaces by a new nonce."""
+"""The placeholder in the page that each answer replaces with a new nonce."""
 
 Question = Callable[[Mapping[str, str]], Awaitable[Any]]
 
@@ -153,7 +153,7 @@ def _static(path: str) -> Answer:
 
 
 def policy(nonce: str) -> str:
-    """Return the page's content security policy: only its own script and style."""
+    """Return the page's content security policy, which allows only its own script and style."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src 'self'; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

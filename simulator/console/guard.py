@@ -1,7 +1,7 @@
-"""Checks permissions before anything is done: only programs and pages of this machine with a token.
+"""Checks permissions before anything is done: only programs and pages of this machine that have a token get in.
 
-The page itself is for everybody who reaches it, and contains no data. Other requests need a token in a header, which
-no other page can set: so there are no cookies, and nothing that a browser would send by itself. A request to a foreign
+The page itself is for everybody who reaches it, and contains no data. Other requests need a token in a header, which no
+other page can set. So there are no cookies, and nothing that a browser would send by itself. A request to a foreign
 name that points at this machine is refused, whichever token it has (DNS rebinding).
 """
 
@@ -44,7 +44,7 @@ class ConsoleGuard:
     """Knows tokens: its own, which allows everything, and those in a file of `mqproto tokens`.
 
     Attributes:
-        token: its own. It is in no log, and nowhere on disk.
+        token: its own token, which is never logged or written to disk.
     """
 
     def __init__(self, others: Opener | None = None) -> None:

@@ -20,17 +20,17 @@ BOX_WIDTH: Final = 124
 LINE: Final = 16
 """The additional height of a box whose name takes two lines."""
 CHARACTER: Final = 9.6
-"""The width of a letter of a name, in bold, in the widest of the usual fonts."""
+"""The width of a bold letter of a name, in the widest of the usual fonts."""
 NAME_SHOWN: Final = 28
 AROUND: Final = 44
-"""The free space above and below the middles of nodes, in which the label of a link has room."""
+"""The free space above and below the middles of nodes, which has room for the label of a link."""
 LABEL: Final = (90.0, 84.0)
 """The size of a label, which has the rate and the waiting messages of both directions."""
 BESIDE: Final = (22, -16)
-"""The offset of a label beside a link that goes down: to the right, or else to the left."""
+"""The offset of a label beside a link that goes down: on the right or, if necessary, on the left."""
 BEYOND: Final = 1e6
 PARTS: Final = (0.5, 0.25, 0.75, 1 / 6, 5 / 6)
-"""The places for a label on a link: its middle, or others if something is there."""
+"""The places for a label on a link: its middle, or other places if something is there."""
 WIDE: Final = Sheet(width=1_200, edge=24, side=190, row=172, dense_row=96, column=300)
 NARROW: Final = Sheet(width=300, edge=16, side=300, row=164, dense_row=164, column=0, abreast=1)
 """The sheet for narrow screens, in pixels. Unneeded width is left out."""
@@ -108,7 +108,7 @@ def _drawn(topology: Topology, pairs: list[Pair], sheet: Sheet) -> dict[str, Any
 
 
 def label_room(middle: Point, beside: int) -> Room:
-    """Return the space for the labels on a link or beside it."""
+    """Return the space for the labels on a link, or beside it."""
     width, height = LABEL
     aside = beside + copysign(width / 2, beside) if beside else 0
     return Room(middle[0] + aside, middle[1], width, height)
@@ -122,7 +122,7 @@ def _path(start: Point, end: Point, bent: float) -> str:
 
 
 def key_of(one: str, other: str) -> str:
-    """Return the name of a link, as in `mqproto cut`."""
+    """Return the name of a link, in the form of `mqproto cut`."""
     return f"{one}-{other}"
 
 
@@ -229,7 +229,7 @@ def other_sessions(
 
 
 def _leads_to(topology: Topology, queue: OutgoingStatus, manager: str, name: str) -> bool:
-    """Whether a queue's next hop is this queue manager; before its GUID is known, the address decides."""
+    """Whether a queue's next hop is this queue manager. Before its GUID is known, the address decides."""
     if queue.next_manager:
         return queue.next_manager == manager
     host, _, port = queue.next_hop.rpartition(":")

@@ -29,7 +29,7 @@ from mqproto.simulator.topology.places import Place
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 9_170
-"""The default port of a console; if another program has it, the console takes any other."""
+"""The default port of a console. If another program has it, the console takes any other port."""
 LOOK_PATIENCE_S: Final = 0.3
 """How long the run may take to report its broken links."""
 ADVICE: Final = "name another with --listen, or leave that out"
@@ -46,8 +46,8 @@ async def serve_console(
     """Serve until cancelled. The start value is the address to open, which contains the token.
 
     Args:
-        log: takes the console's troubles and its users' deeds.
-        address: where to listen; None for the default port, or any other if that is taken.
+        log: takes the console's problems and its users' deeds.
+        address: where to listen; None for the default port, or for any other port if that is taken.
         tokens: a file of `mqproto tokens`; users with a token of the role `read` may look.
 
     Raises:

@@ -25,7 +25,7 @@ from mqproto.simulator.topology import TopologyError
 from mqproto.simulator.topology.places import Place
 
 QUEUES_SHOWN: Final = 1_000
-"""How many queues a page shows, from all nodes together: those with the most waiting messages."""
+"""How many queues a page shows, of all nodes together: those with the most waiting messages."""
 
 
 class State:
@@ -35,7 +35,7 @@ class State:
         place: the nodes' topology and folder, with the queues that they report.
         broken: the faults that were made by hand, by the names of links.
         traffic: the progress of the console's own traffic.
-        breakable: None if nothing can be broken; False if only nodes can, True if links can, too.
+        breakable: None if nothing can be broken; False if only nodes can be broken; True if links can be, too.
     """
 
     def __init__(self, place: Place) -> None:

@@ -1,7 +1,7 @@
-"""Traffic to look at: numbered messages from one node to another, and a consumer that checks their order.
+"""Traffic for users to watch: numbered messages from one node to another, and a consumer that checks their order.
 
-It has a queue of its own, so it touches no other messages. The queue stays for the next run; messages that an earlier
-run left in it, or on their way there, have the number of that run and are dropped.
+It has its own queue, so it does not touch other messages. The queue stays for the next run. Messages that an earlier
+run left in it, or on their way to it, have the number of that run and are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUEUE: Final = "console-traffic"
 MOST_PER_S: Final = 500
 TICK_S: Final = 0.1
 PATIENCE_S: Final = 3_600.0
-"""How long a node may be down: a request to it is carried out once when the node is back."""
+"""How long a node may be down. A request to it is carried out once when the node is back."""
 LOOK_S: Final = 0.5
 """The interval at which the consumer checks for the end, and a client for its node."""
 LIMIT: Final = 100
@@ -148,7 +148,7 @@ class ConsoleTraffic:
 
 
 async def _have_queue(client: Client, found: list[str]) -> None:
-    """Make sure that the queue exists; return its format name, which nodes everywhere know."""
+    """Make sure that the queue exists; return its format name, which is valid at every node."""
     known = {queue.name: queue for queue in await client.declared()}
     queue = known.get(QUEUE) or await client.make(QUEUE, transactional=True)
     found.append(f"PRIVATE={guid_text(client.manager)}\\{queue.identifier:08x}")

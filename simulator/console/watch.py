@@ -1,7 +1,7 @@
 """Polls the nodes a few times a second, once for all browsers, and only while somebody looks.
 
 The questions are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
-delays nobody: the others are shown, and it is shown with its last answer and the age of that answer.
+does not delay the others: they are shown, and it is shown with its last answer and the age of that answer.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Sample:
 
 
 LEFT_S: Final = 5.0
-"""How long after the last page closed the console ends the actions that pages began."""
+"""The time between the closing of the last page and the end of the actions that pages began."""
 
 
 class NodeWatch:
     """Polls nodes while somebody looks.
 
     Args:
-        tell: is given the samples by the nodes' names after each round.
+        tell: gets the samples by the nodes' names after each round.
         left: called when nobody has looked for LEFT_S.
     """
 
