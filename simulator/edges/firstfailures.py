@@ -1,4 +1,4 @@
-"""The terminal output of a gateway or trigger: what it waits for, and the first failure; the log has all failures."""
+"""The terminal output of a gateway or trigger: what it waits for, and the first failure. The log has all failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FURTHER: Final = "until one is processed, the log alone has more"
 
 
 class FirstFailures:
-    """Reports the first failure, and then no further failures until a message was processed.
+    """Reports the first failure, and then no further failures until a message has been processed.
 
     Args:
         queue: the queue whose messages these are.
@@ -71,7 +71,7 @@ class FirstFailures:
 
 
 def on_screen(text: str) -> None:
-    """Write one line to the standard error output; ignore write errors, so a full or missing log ends no program."""
+    """Write one line to the standard error output. Errors are ignored, so that a full log ends no program."""
     with suppress(OSError):
         complain(text)
         sys.stderr.flush()

@@ -1,13 +1,13 @@
-"""Travelling headers: the headers that are passed from a producer's request to the consumer's request.
+"""Forwarded headers: the headers that are passed from a producer's request to the consumer's request.
 
     Content-Encoding            because the body is not changed
     traceparent, tracestate     if the trace is valid; otherwise both are left out  [Trace Context] 3.2, 3.3
     ce-*                        the attributes of a CloudEvent in binary mode  [CloudEvents HTTP] 3.1
     whatever is declared        at the gateway, to be taken, and at the trigger, to be given
 
-They are in the message's envelope (`client/envelope.py`), which anybody who may send to the queue can write. So a
-trigger passes on only declared headers and valid traces. Headers do not count when a retry is compared with its first
-request, because each retry has its own trace.
+These headers are in the message's envelope (`client/envelope.py`), which anybody who may send to the queue can write.
+So a trigger passes on only declared headers and valid traces. Headers do not count when a retry is compared with its
+first request, because each retry has its own trace.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ RESERVED_PREFIXES: Final = ("mq-", "webhook-")
 
 
 class Forwarding:
-    """The set of headers that travel.
+    """The set of headers that are forwarded.
 
     Args:
-        declared: the names of headers besides those that always travel.
+        declared: the names of headers besides those that are always forwarded.
 
     Raises:
-        UsageError: a declared header cannot travel.
+        UsageError: a declared header cannot be forwarded.
     """
 
     def __init__(self, declared: Iterable[str] = ()) -> None:
         self.names = tuple(dict.fromkeys([*ALWAYS, *(_declared(name) for name in declared)]))
-        """The names of travelling headers in lower case, without the CloudEvents headers."""
+        """The names of forwarded headers in lower case, without the CloudEvents headers."""
 
     def taken(self, names: Collection[str], values: Callable[[str], list[str]]) -> dict[str, str]:
-        """Return the travelling headers of a request.
+        """Return those of a request's headers that are forwarded.
 
         Args:
             names: the names of the request's headers, in lower case.
@@ -84,7 +84,9 @@ class Forwarding:
         return with_trace(found, trace_of(found)) if found else found  # No reason to refuse a message.
 
     def given(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return a message's headers for its consumer, with its trace only if valid: not every sender checks it."""
+        """Return a message's headers for its consumer. Its trace is included only if it is valid, because not every
+        sender checks it.
+        """
         found = {name: value for name, value in headers.items() if self._travels(name)}
         return with_trace(found, trace_of(found)) if found else found
 

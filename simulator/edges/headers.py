@@ -55,10 +55,12 @@ HEADERS: Final = {
     ENCRYPT: f"that nobody is to read the body on its way: {YES}, or a cipher: {', '.join(CIPHERS)}",
     SIGN: f"who signs it: {YES} for the node, or a user who has a key there",
 }
-"""The properties of a message that headers may give, besides its content type."""
+"""The properties of a message, besides its content type, that headers may give."""
 EXTENSION_BYTES: Final = "MQ-Extension-Bytes"
 EXTENSION_ROOM_BYTES: Final = 4_096
-"""For a longer extension, a header gives only its size, because servers refuse long headers."""
+"""The longest extension that a header contains. Of a longer one it gives only the size, because servers refuse long
+headers.
+"""
 
 
 class MessageOptions(DraftOptions, total=False):
@@ -136,7 +138,7 @@ def headers_of(options: MessageOptions) -> dict[str, str]:
 
 
 def _said(text: str) -> str:
-    """Return the value of a header that may also be a plain yes; empty if it is."""
+    """Return the value of a header that may also be a plain yes, for which the value is empty."""
     return "" if text.casefold() == YES else text
 
 

@@ -1,8 +1,9 @@
 """HTTP/1.1 to a few servers, over connections that stay open. h11 has the protocol, trio the sockets.
 
 We used httpx and httpcore before. They have features that we do not want: redirections, cookies, proxies, unpacking,
-HTTP/2, a pool for thousands of servers. With them a POST on loopback took about 1,400 function calls, eight cancel
-scopes and six turns of trio's loop, more than half of a trigger's cost per delivery. It takes about 350 calls here.
+HTTP/2, a pool for thousands of servers. With them, a POST on loopback took about 1,400 function calls, eight cancel
+scopes and six turns of trio's loop, which was more than half of a trigger's cost per delivery. Here it takes about 350
+calls.
 
     nothing is repeated      a request that was sent may have been carried out
     one at a time            of each connection; those that wait are used again for KEPT_S, unless the other end has
@@ -33,7 +34,7 @@ TOGETHER_BYTES: Final = 65_536
 """A body up to this size is sent in one write with its head."""
 KEPT_S: Final = 5.0
 KEPT: Final = 64
-"""How many idle connections to one server to keep, and for how long."""
+"""How many idle connections to one server are kept, and for how long."""
 CLOSED: Final = "the other end closed it without an answer"
 PORTS: Final = {"http": 80, "https": 443}
 ALPN: Final = ("http/1.1",)
@@ -86,7 +87,7 @@ class HttpClient:
     """Posts requests. The caller closes it at the end.
 
     Args:
-        trusted: the TLS context that checks certificates; None for the authorities that httpx trusts.
+        trusted: the TLS context that checks certificates; None to trust the authorities that httpx trusts.
     """
 
     def __init__(self, trusted: ssl.SSLContext | None = None) -> None:
@@ -253,7 +254,7 @@ class _HttpConnection:
 
 
 def basic(url: httpx.URL) -> dict[str, str]:
-    """The header that names the user in a URL."""
+    """Return the Authorization header for the user in a URL."""
     if not url.userinfo:
         return {}
     return {"Authorization": f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"}

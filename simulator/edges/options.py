@@ -1,4 +1,4 @@
-"""The options of a gateway and of a trigger: when, how often and in which order it attempts messages again."""
+"""The options of a gateway, and those of a trigger: when, how often and in which order it attempts messages again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.simulator.topology.places import Place
 
 EXPONENT_LIMIT: Final = 100
 LEASE_LIMIT: Final = 64
-"""How many transactions a node keeps open for one connection."""
+"""The most transactions that a node keeps open for one connection."""
 PORT: Final = 8_080
 BREAKER_LIMIT: Final = 1_000_000
 CORRELATION: Final = "correlation"
@@ -24,8 +24,8 @@ NONE: Final = "none"
 
 TracesOption = Annotated[
     str,
-    "Send OpenTelemetry spans of messages with a traceparent to this collector, over OTLP/HTTP: "
-    "http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
+    "Send OpenTelemetry spans of messages with a traceparent to this collector, over OTLP/HTTP, "
+    "such as http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
     value("URL"),
 ]
 ForwardOption = Annotated[
@@ -36,12 +36,13 @@ ForwardOption = Annotated[
 ]
 MetricsOption = Annotated[
     str,
-    f"Answer /metrics for Prometheus, /live and /ready over HTTP there; at port {METRICS_PORT} by default.",
+    f"Serve /metrics for Prometheus, /live and /ready over HTTP at this address; the port is {METRICS_PORT} by "
+    "default.",
     value("HOST[:PORT]"),
 ]
 HistoryOption = Annotated[
     str,
-    "The document history, which several may share: sqlite:///PATH or postgresql+psycopg://...; "
+    "The document history, which several programs may share: sqlite:///PATH or postgresql+psycopg://...; "
     "by default history.sqlite beside the stores.",
     value("URL"),
 ]
@@ -58,11 +59,11 @@ class Retries:
     """Delays between attempts, which grow.
 
     interval_s: the delay after the first failed attempt.
-    factor: each delay is the previous one times this.
+    factor: each delay is the previous one multiplied by this.
     limit_s: the longest delay.
     attempts: how often a message may be delivered.
-    jitter: 0 to 1, the share by which a delay may be shorter, so that messages do not all return at once. It depends
-        only on the message and the attempt: the same message has the same delays again.
+    jitter: the share, from 0 to 1, by which a delay may be shorter, so that messages do not all return at once. It
+    depends only on the message and the attempt, so the same message has the same delays again.
 
     Raises:
         UsageError: a value is beyond its limits.
@@ -94,16 +95,16 @@ class Policy:
     error_queue, in_doubt_queue: transactional queues, by any name; empty or NONE for none.
     timeout_s: how long a consumer or resolver may take to answer.
     stop_s: how much longer pending answers may take when the trigger stops.
-    group_by: CORRELATION to order messages by correlation id, with all that have none as one group; empty for one order
-        for the whole queue.
-    parallel: how many groups at once.
+    group_by: CORRELATION to order messages within each correlation id, with all messages that have none as one group;
+    empty for one order for the whole queue.
+    parallel: how many groups are processed at once.
     breaker: after this many successive failures with one cause, the queue is held (breaker.py); 0 for never.
     """
 
     error_queue: Annotated[
         str,
-        "A transactional queue for messages that cannot be processed, by default QUEUE-errors, made if needed; "
-        "none: reject them, and a sender that asked for dead letters gets one.",
+        "A transactional queue for messages that cannot be processed; by default QUEUE-errors, made if needed. "
+        "none: reject them, so that senders that asked for dead letters get them.",
     ] = ""
     in_doubt_queue: Annotated[
         str, "A queue for messages that may already have been processed; by default the error queue."
@@ -118,7 +119,7 @@ class Policy:
     parallel: int = 1
     breaker: Annotated[
         int,
-        "Hold the queue and probe after this many failures in a row with one cause; 0 for never.",
+        "After this many failures in a row with one cause, hold the queue and probe; 0 for never.",
         value(min=0, max=BREAKER_LIMIT),
     ] = 5
 
@@ -138,7 +139,7 @@ class TriggerOptions:
 
     url, call: the consumer; exactly one of the two is set.
     error_field: see callee.py. ca, certificate, key: see access.py.
-    headers_file, signing_secrets: for the consumer's URL, and for a resolver's on the same server.
+    headers_file, signing_secrets: used for the consumer's URL, and for a resolver's URL on the same server.
 
     Raises:
         UsageError: two options exclude each other.
@@ -148,17 +149,17 @@ class TriggerOptions:
     call: Annotated[str, "Call this function with each message.", value("MODULE:FUNCTION")] = ""
     policy: Policy = field(default_factory=Policy)
     parallel: Annotated[
-        int | None, "Groups to process at once; 8 with --group-by.", value(min=1, max=LEASE_LIMIT)
+        int | None, "Groups to process at once; 8 by default with --group-by.", value(min=1, max=LEASE_LIMIT)
     ] = None
     error_field: Annotated[
-        str, "A field of the answer's JSON that holds a service code, whatever the status."
+        str, "The field of an answer's JSON that has a service code, with any HTTP status."
     ] = ""
     forward_header: ForwardOption = None
     headers_file: Annotated[
         Path | None, 'A TOML file of headers to send to the URL, one per line: Authorization = "Bearer ...".'
     ] = None
     signing_secrets: Annotated[
-        Path | None, "A file of secrets, whsec_... each, to sign requests as Standard Webhooks does."
+        Path | None, "A file of secrets, each whsec_..., to sign requests as Standard Webhooks does."
     ] = None
     ca: Annotated[Path | None, "A PEM file of the only authorities to trust."] = None
     certificate: Annotated[Path | None, "A PEM file of the certificate to show to the URL."] = None
@@ -229,7 +230,7 @@ class TriggerOptions:
 class GatewayOptions:
     """The typed options.
 
-    name: tells the gateways of one node apart; each has a journal.
+    name: distinguishes the gateways of one node, each of which has a journal.
     history: a database's URL; empty for a file beside the stores.
     keep_days: how long all users of the history keep ids; None for the history's own setting.
     tls_certificate, tls_key, tls_clients: see admission.py.
@@ -255,12 +256,12 @@ class GatewayOptions:
     key_length: Annotated[int, "The longest id to accept.", value("CHARACTERS", min=1, max=255)] = 200
     keep_days: Annotated[
         float | None,
-        "Days for which the history remembers ids, for all programs that use it; unchanged by default, "
-        "30 at first.",
+        "Days for which the history remembers ids, for all programs that use it; by default unchanged, "
+        "and 30 in a new history.",
         "--keep-ids",
         value("DAYS", min=0.001, max=36_500),
     ] = None
-    require_key: Annotated[bool, "Refuse messages without an id, which could come twice."] = False
+    require_key: Annotated[bool, "Refuse messages without an id, because they could arrive twice."] = False
     tokens: Annotated[Path | None, "Require a bearer token of this file, which mqproto tokens writes."] = None
     forward_headers: ForwardOption = None
     webhook_origins: Annotated[
@@ -282,13 +283,13 @@ class GatewayOptions:
         value("HOST[:PORT]"),
     ] = None
     callback_secrets: Annotated[
-        Path | None, "A file of secrets, whsec_... each, to sign callbacks as Standard Webhooks does."
+        Path | None, "A file of secrets, each whsec_..., to sign callbacks as Standard Webhooks does."
     ] = None
     metrics: MetricsOption = ""
     traces: TracesOption = ""
     rate: Annotated[float, "Messages per second to accept for each queue; 0 for no limit.", value(min=0)] = 0
     connections: Annotated[
-        int, "Requests at once; further ones are asked to retry later.", value(min=1, max=50_000)
+        int, "Requests to handle at once; further ones are asked to retry later.", value(min=1, max=50_000)
     ] = 1_000
     tls_certificate: Annotated[Path | None, "A PEM file with a certificate; serve only HTTPS."] = None
     tls_key: Annotated[Path | None, "The key of the certificate."] = None
@@ -301,6 +302,6 @@ class GatewayOptions:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address to listen at."""
+        """The address on which to listen."""
         host, port = read_address(self.listen.removesuffix(":0"), "--listen", PORT)
         return host, 0 if self.listen.endswith(":0") else port

@@ -1,4 +1,4 @@
-"""The outcome of a message that a gateway has accepted, as far as its document history has it."""
+"""The outcome of a message that a gateway has accepted, as far as the gateway's document history has it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, renam
 
 
 class Trail(Lived, frozen=True, omit_defaults=True):
-    """The report about a message: its current life, and the earlier lives, after each of which it was sent again.
+    """The report about a message: its current life, and its earlier lives. After each of these it was sent again.
 
-    id: the producer's.
+    id: the producer's id.
     failure: if it failed at a trigger, `business error` or `retrieval failure`.
     copy_in: the queue that has the trigger's copy of it.
 
@@ -60,7 +60,7 @@ class Trail(Lived, frozen=True, omit_defaults=True):
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The history's record of an accepted message.
 
-    admin_queue: the producer's own, which gets the acknowledgments instead of the gateway.
+    admin_queue: the producer's own queue, which gets the acknowledgments instead of the gateway.
     """
 
     id: str
@@ -79,7 +79,8 @@ class Confirmation(msgspec.Struct, frozen=True):
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The history's record of a life that ended because an operator sent the message again: its state until then.
+    """The history's record of a life that ended because an operator sent the message again: the message's state until
+    then.
 
     again: its new identifier; empty until that is known.
     """
@@ -91,17 +92,17 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 ENDS: Final = "ends"
-"""The scope of the history that has a Confirmation, by the identifier of a message (gateway/confirmations.py)."""
+"""The scope in the history that has a Confirmation, by the identifier of a message (gateway/confirmations.py)."""
 OWN_QUEUES: Final = "own-queues"
-"""The scope of the history that has the queues to which gateways' confirmations come, by their format names: started,
-so that they are kept, and nobody finishes them."""
+"""The scope in the history that has the queues to which gateways' confirmations come, by their format names. They are
+started, but never finished, so that they are kept."""
 OUTCOMES: Final = msgspec.json.Decoder(Outcome)
 CONFIRMATIONS: Final = msgspec.json.Decoder(Confirmation)
 LIVES: Final = "lives"
-"""The scope of the history that has a Life, by the identifier of that life."""
+"""The scope in the history that has a Life, by the identifier of that life."""
 LIFE: Final = msgspec.json.Decoder(Life)
 LIVES_LIMIT: Final = 100
-"""The most lives to follow."""
+"""The most lives of a message that are followed."""
 
 
 async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = "") -> Trail | None:
@@ -110,7 +111,7 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
     Args:
         queue: such as `destination\orders`.
         key: the producer's id.
-        of: the identifier of the life to report, without later ones; by default the current life.
+        of: the identifier of the last life to report; by default the current life.
 
     Raises:
         HistoryError: the history is not available.

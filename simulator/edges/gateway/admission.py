@@ -44,10 +44,10 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
 
 
 class Rate:
-    """Limits each name to a number of requests a second, and as many at once.
+    """Allows each name a number of requests per second, and as many at once.
 
     Args:
-        per_s: more than 0.
+        per_s: the number of requests per second; more than 0.
         now_s: a clock.
     """
 
@@ -56,7 +56,7 @@ class Rate:
         self._burst = max(1.0, per_s)
         self._now_s = now_s
         self._full_at_s: dict[str, float] = {}
-        """When the bucket of each name will be full again: this one number stands for both level and time."""
+        """When the bucket of each name will be full again. This one number stands for both level and time."""
 
     def wait_s(self, name: str) -> float:
         """Take one request and return 0; or take nothing and return the seconds until one is available."""
@@ -70,10 +70,11 @@ class Rate:
 
 
 class Room:
-    """Memory that many requests share. It is given in the order of requests, so small ones do not starve a large one.
+    """Memory that many requests share. It is given in the order of the requests, so small requests do not starve a
+    large one.
 
     Args:
-        size_bytes: the total; no request may ask for more.
+        size_bytes: the total, which is the most that one request may ask for.
     """
 
     def __init__(self, size_bytes: int) -> None:

@@ -1,7 +1,8 @@
 r"""Records what happens to messages after 200: confirmations go to the document history.
 
-Each message from a gateway asks for a dead letter, and for acknowledgments that it was received or cannot be. They
-arrive in the gateway's own queue at its node, and are recorded in the history before they leave that queue:
+Each message from a gateway asks for a dead letter, and for acknowledgments that say whether it was received or cannot
+be received. They arrive in the gateway's own queue at its node, and are recorded in the history before they leave that
+queue:
 
     scope `ends`, key `GUID\ordinal`    completed: it was received; failed: it is a dead letter, its class says why
 
@@ -38,16 +39,16 @@ FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIP
 LIMIT: Final = 100
 """How many confirmations to take at once."""
 AGAIN_S: Final = 1.0
-"""How long to wait before trying an unavailable queue or history again."""
+"""How long to wait before an unavailable queue or history is tried again."""
 
 
 class ConfirmationReader:
     """Takes the confirmations of one gateway.
 
     Args:
-        queue: the name of the queue for them; it is made if it is missing.
+        queue: the name of the queue for confirmations; it is made if it is missing.
         fullness: gets each confirmation.
-        on_end: reports an end to those who wait for it, once the history has it; it may raise HistoryError.
+        on_end: reports an end to those who wait for it, once the history has the end; may raise HistoryError.
     """
 
     def __init__(

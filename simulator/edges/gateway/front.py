@@ -52,7 +52,7 @@ from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
 from mqproto.simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
-"""The limit of a body: a message's capacity without its headers and envelope. Travelling headers leave less."""
+"""The limit for a body: a message's capacity without its headers and envelope. With forwarded headers it is lower."""
 SMALL_BYTES: Final = 65_536
 """A body up to this size needs no `Room`, so large bodies that arrive slowly do not keep it out."""
 ROOM_BYTES: Final = 64 * 2**20
@@ -63,7 +63,7 @@ KEY_HEADER: Final = "Idempotency-Key"
 WEBHOOK_ORIGIN: Final = "WebHook-Request-Origin"
 KEY_LENGTH: Final = 200
 KEY_LENGTH_MOST: Final = 255
-"""The limit of a producer's id: an envelope has room for it, the producer's name and a separator."""
+"""The limit for a producer's id: an envelope has room for it, the producer's name and a separator."""
 CONVERSIONS: Final = 2
 """How many texts to convert into bodies at a time; each conversion may take 100 MB."""
 
@@ -88,7 +88,7 @@ class ProducerPolicy:
     key_length: the most characters of an id.
     require_key: whether a message without an id is refused.
     tokens, rate: None for none.
-    forwarding: which headers travel to the consumer.
+    forwarding: the headers that are forwarded to the consumer.
     callbacks: the destinations that may get reports about the ends of messages.
     webhook_origins: the origins that the handshake of CloudEvents' webhooks admits.
     https, certificates: whether HTTPS is served, and whether only clients with a certificate are served.
@@ -164,7 +164,7 @@ class GatewayFront:
         self._conversions = trio.CapacityLimiter(CONVERSIONS)
 
     def at_fault(self, fault: Fault) -> Answer:
-        """Return the same answer as `faulty`, and count it."""
+        """Return the answer of `faulty`, and count it."""
         self.refusals[FAULTS[fault][0]] += 1
         return faulty(fault)
 
@@ -354,7 +354,7 @@ class GatewayFront:
         return queue
 
     async def _typed(self, text: bytes, kind: str) -> tuple[bytes, int]:
-        """Return the body that a text stands for, and its body type. A large text takes seconds.
+        """Return the body that a text stands for, and its body type. Converting a large text takes seconds.
 
         Raises:
             UsageError: there is no such kind, or the text is not a value of it.
@@ -406,12 +406,12 @@ def refused(refusal: Refusal) -> Answer:
 
 
 def _line(refusal: Refusal) -> str:
-    """Return its text on one line, with escapes for characters from a producer that could upset a terminal."""
+    """Return a producer's text on one line, with escapes for characters that could upset a terminal."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(refusal))
 
 
 def faulty(fault: Fault) -> Answer:
-    """Return the answer for a fault of the server, as a problem too."""
+    """Return the answer for a fault of the server, also as a problem."""
     return refused(Refusal(*FAULTS[fault]))
 
 
@@ -501,7 +501,7 @@ def _asks_for_webhook(request: Request) -> bool:
 
 @contextmanager
 def _telling(sending: Step) -> Iterator[None]:
-    """Report to the step why a message is refused."""
+    """Report to the tracing step why a message is refused."""
     try:
         yield
     except Refusal as refusal:
@@ -510,7 +510,7 @@ def _telling(sending: Step) -> Iterator[None]:
 
 
 def _continued(envelope: Envelope, sending: Step, room_bytes: int) -> Envelope:
-    """Return the envelope with the trace for the next steps, if there is room for it beside the other headers."""
+    """Return the envelope with the trace for the next steps, if the other headers leave room for it."""
     with suppress(UsageError):
         carried = msgspec.structs.replace(envelope, headers=dict(sending.carried(envelope.headers)))
         if carried.room_bytes() <= room_bytes:

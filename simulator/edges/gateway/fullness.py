@@ -13,7 +13,7 @@ FULL: Final = MessageClass.NACK_Q_EXCEED_QUOTA.name
 FULL_S: Final = 10.0
 """How long a queue counts as full after a message had no room in it."""
 REMEMBERED: Final = 100_000
-"""For how many of the last accepted messages to remember the queue."""
+"""The number of accepted messages, the last ones, whose queue is remembered."""
 
 
 class FullQueues:

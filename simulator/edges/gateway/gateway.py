@@ -1,15 +1,15 @@
 """The producer's side of reliable messaging: accepted messages are on disk, and nothing is accepted twice.
 
-The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB". A producer with its
-answer 200 is done. After a business error it must not retry. After any other outcome it may, with the same id, and a
-duplicate is dropped right before the queue:
+The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB". A producer that gets
+the answer 200 is done. After a business error it must not retry. After any other outcome it may retry with the same id,
+and a duplicate is dropped right before the queue:
 
     begin in the history ──► submit to the node ──► 200 ──► finish in the history
     nothing known about it      on disk there                  its message id is known
 
-A retry finds the state of the first request: the message id, or that it is under way. A submission continues even if
-its producer disconnects. If the gateway dies, the node knows which messages it has accepted, by the ticket on its disk
-with each message. So a producer may be answered before the history is written. `front.py` speaks HTTP.
+A retry finds the state of the first request: the message id, or that the message is under way. A submission continues
+even if its producer disconnects. If the gateway dies, the node knows which messages it has accepted, because it stores
+a ticket with each message. So a producer may be answered before the history is written. `front.py` speaks HTTP.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ ELSEWHERE_S: Final = 0.05
 TAKEN: Final = ("accepted", "duplicate-dropped")
 """The log's words for messages that are answered 200."""
 FINISH_AGAIN_S: Final = 1.0
-"""How long to wait before trying a failed write to the history again."""
+"""How long to wait before a failed write to the history is tried again."""
 
 
 class GatewayQueue(NamedTuple):
     """A queue that messages are sent to.
 
-    name: such as `destination\\orders`, the same however it was called.
+    name: such as `destination\\orders`; the same whatever the producer called it.
     """
 
     name: str
@@ -93,11 +93,11 @@ def queues_of(topology: Topology) -> list[GatewayQueue]:
 class PostedMessage:
     """A message as a producer handed it in.
 
-    key: the producer's id, after the producer's name if it has one (`tokens.Opened`); empty for none: then duplicates
-        are not noticed.
+    key: the producer's id, after the producer's name if it has one (`tokens.Opened`); empty for none, so that
+    duplicates are not noticed.
     admin_queue: the producer's own, which gets the acknowledgments instead of the gateway; empty for none.
-    headers: the travelling headers in its envelope.
-    earlier: its key in versions in which ids had no producer's name before them; empty if it is the same.
+    headers: the forwarded headers in its envelope.
+    earlier: its key in versions in which ids had no producer's name in front; empty if it is the same.
     callback: a URL that gets a report about its end; empty for none.
     holder: the name of the token of its request, for the log; empty for none.
     """
@@ -113,8 +113,8 @@ class PostedMessage:
     holder: str = ""
 
     def fingerprint(self) -> str:
-        """Return a digest of the content. Of travelling headers, it covers only Content-Encoding: a retry has a new
-        trace."""
+        """Return a digest of the content. Of forwarded headers it covers only Content-Encoding, because a retry has a
+        new trace."""
         draft = self.draft
         encoding = self.headers.get(ENCODING, "")
         parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
@@ -135,16 +135,16 @@ class PostedMessage:
 
 
 class Accepted(NamedTuple):
-    """The message is on disk at its first queue manager. A duplicate was dropped; this is the id of the first."""
+    """The message is on disk at its first queue manager. If it was a duplicate, this is the id of the first message."""
 
     id: str
     duplicate: bool
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """The node's record of a message, from which the history later learns how it ended.
+    """The node's record of a message, from which the history later learns how the message ended.
 
-    given: its key as the producer gave it, if somebody gets a report about its end.
+    given: its key in the producer's form, if somebody gets a report about its end.
     """
 
     queue: str
@@ -159,7 +159,7 @@ class Submitter(Protocol):
     """Hands messages to the node."""
 
     async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
-        """Return when the node has the message on disk. The outcome is known until `forget`, even if a program dies.
+        """Return when the node has the message on disk. The outcome stays known until `forget`, even if a program dies.
 
         Raises:
             UsageError, FormatNameError, NodeUnreachable: the node does not have it, and nothing sends it any more,
@@ -178,7 +178,7 @@ class _Submission:
         self.fingerprint = fingerprint
         self.over = trio.Event()
         self.known = trio.Event()
-        """Set when the history has the outcome, or when `recover` will record it later."""
+        """Set when the history has the outcome, or when it is certain that `recover` will record it later."""
         self.outcome: Accepted | Refusal | None = None
 
     def end(self, outcome: Accepted | Refusal | None) -> None:
@@ -224,7 +224,7 @@ class Gateway:
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
-        """Messages that the node may have and the history lacks; the next connection reports those not under way."""
+        """Messages that the node may have and the history lacks. The next connection reports those not under way."""
 
     async def accept(self, handed: PostedMessage, held: ExitStack) -> Accepted:
         """Return when the message is on disk, now or since an earlier request.
@@ -283,7 +283,7 @@ class Gateway:
         return trail
 
     def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
-        """Return how many messages were taken, by queue and the log's word, for these queues and all that had any."""
+        """Return how many messages were taken, by queue and the log's word, for these queues and all with any."""
         named = dict.fromkeys((*queues, *(queue for queue, _ in self._counts)))
         return {(queue, what): self._counts[queue, what] for queue in named for what in TAKEN}
 
@@ -328,7 +328,8 @@ class Gateway:
         self._in_doubt = doubtful
 
     async def in_question(self, queues: Iterable[GatewayQueue]) -> list[Ticket]:
-        """Return tickets that the node may have: of this life of the gateway and, for these queues, of earlier ones.
+        """Return the tickets that the node may have, from this life of the gateway and, for these queues, from earlier
+        ones.
 
         Raises:
             HistoryError: the history is not available.
@@ -340,8 +341,8 @@ class Gateway:
         return [Ticket(scope.removeprefix(SCOPE), key, "") for scope, key in sorted(places)]
 
     async def clear(self, queues: Iterable[GatewayQueue]) -> None:
-        """Remove from the history the messages that an earlier life of this gateway began and never handed to the node.
-        Call `recover` first, and accept nothing before.
+        """Remove from the history the messages that an earlier life of this gateway began, but never handed to the
+        node.
 
         Raises:
             HistoryError: the history is not available.
@@ -492,7 +493,7 @@ class Gateway:
         return message
 
     def _stamped(self, handed: PostedMessage) -> Draft:
-        """Return the draft with the origin in its envelope, if there is room; a producer's own extension stays."""
+        """Return the draft with the origin in its envelope, if there is room. A producer's own extension stays."""
         draft = handed.draft
         envelope = Envelope.of(draft.extension)
         if not envelope.producer_key or envelope.as_extension() != draft.extension:
@@ -502,7 +503,7 @@ class Gateway:
         return replace(draft, extension=extension) if has_room else draft
 
     async def _finish(self, ticket: Ticket, message: str) -> None:
-        """Record the outcome in the history, however long that takes: until then the message is under way."""
+        """Record the outcome in the history, however long that takes. Until then the message is under way."""
         outcome = msgspec.json.encode(Outcome(message, ticket.fingerprint, ticket.admin_queue))
         while True:
             try:
@@ -522,7 +523,7 @@ class Gateway:
             await self._history.tell(armed(message, about, ticket.callback, self._owner))
 
     async def _tell_if_over(self, ticket: Ticket, message: str) -> None:
-        """Report the end of a message if it came before the history had its acceptance and those who wait."""
+        """Report the end of a message if it came before the history had its acceptance and who waits for its end."""
         if ticket.callback and self._on_end is not None:
             await self._on_end(message)
 

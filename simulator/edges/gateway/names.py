@@ -14,7 +14,7 @@ from mqproto.simulator.topology.places import Place
 FRESH_S: Final = 1.0
 """How long the nodes' answers are used before the nodes are asked again."""
 PATIENCE_S: Final = 2.0
-"""How long the nodes may take to answer; after that, their earlier answers stay in use."""
+"""How long the nodes may take to answer. After that, their earlier answers stay in use."""
 
 
 class QueueNames:

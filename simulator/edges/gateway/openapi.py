@@ -1,4 +1,4 @@
-"""The served description of the gateway in OpenAPI 3.1, made from the gateway's own tables and its policy."""
+"""The description of the gateway in OpenAPI 3.1 that it serves, made from its own tables and its policy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The gateway's end of the connection to its node.
 
 The node keeps the outcome of a message under a ticket, in the transaction that accepts it, so no flush is needed here.
-It remembers the last 64. A message gives up its place when the history has its outcome; until then, the message 64
-places behind it waits. The journal has the gateway's name, and outcomes that the node has forgotten.
+It remembers the last 64 tickets. A message gives up its place when the history has its outcome. Until then, the message
+64 places behind it waits. The journal has the gateway's name, and outcomes that the node has forgotten.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import Guid, guid_text
 
 PATIENCE_S: Final = 5.0
-"""While the node is gone for up to this long, producers wait; after that, they are refused at once."""
+"""How long producers wait while the node is gone; after that, they are refused at once."""
 AGAIN_S: Final = 0.25
 """How long to wait before connecting to the node again."""
 SEEN_EVERY_S: Final = 1.0
-"""How far the journal may lag behind the history, whose own time is updated as often."""
+"""The most seconds by which the journal may lag behind the history, whose own time is updated as often."""
 
 Ended = list[tuple[Ticket, MessageId | MqprotoError]]
 
@@ -72,8 +72,7 @@ async def history_known_to(
 
 
 class Outlet:
-    """Hands messages to one node, over one connection after another; a
-    `mqproto.simulator.edges.gateway.gateway.Submitter`.
+    """Hands messages to one node, over successive connections; a `mqproto.simulator.edges.gateway.gateway.Submitter`.
 
     Args:
         names: returns the node's names for queues.
@@ -160,14 +159,14 @@ class Outlet:
             await trio.sleep(AGAIN_S)
 
     async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
-        """`Submitter.submit`."""
+        """Do what `Submitter.submit` promises."""
         if self._client is None or not self.is_connected:
             raise NodeUnreachable(f"node {self._node} is not running, or does not answer: try again later")
         [identifier] = await self._client.submit(self._names.at_node(ticket.queue), [draft], _tag(ticket))
         return identifier
 
     def forget(self, ticket: Ticket) -> None:
-        """`Submitter.forget`. The next connection no longer reports this ticket."""
+        """Do what `Submitter.forget` promises. The next connection no longer reports this ticket."""
         if self._client is None or not ticket.key:
             return
         tag = _tag(ticket)
@@ -177,7 +176,7 @@ class Outlet:
             self._client.journal.forget([tag])
 
     async def _finish_earlier(self) -> None:
-        """Ask the node about messages that a gateway of an earlier version had under way, according to the journal."""
+        """Ask the node about messages that, according to the journal, a gateway of an earlier version had under way."""
         with opened(self._journal) as journal:
             _, pending = journal.state()
         if pending:
@@ -214,7 +213,7 @@ class Outlet:
 
 
 def _tag(ticket: Ticket) -> bytes:
-    """Return a ticket as the node keeps it; empty for a message without an id, because nobody will ask about it."""
+    """Return a ticket in the form that the node keeps; empty without an id, because nobody will ask about it."""
     return msgspec.msgpack.encode(ticket) if ticket.key else b""
 
 

@@ -12,7 +12,7 @@ PROBLEM: Final = "urn:problem-type:mqproto:"
 
 
 class Code(StrEnum):
-    """Codes for producers, besides the status. They never change their meaning."""
+    """The codes for producers, besides the status. Their meaning never changes."""
 
     MALFORMED = "malformed"
     BAD_HEADER = "bad-header"
@@ -44,7 +44,7 @@ class Code(StrEnum):
 
 
 class Meaning(NamedTuple):
-    """The details of a code.
+    """The meaning of a code.
 
     retry_after_s: when the producer may try again; None if it should not.
     """
@@ -80,11 +80,12 @@ MEANINGS: Final = {
     Code.TOO_SLOW: Meaning(503, 1, "the request did not come in time"),
     Code.OVERLOADED: Meaning(503, 2, "there is no room for more"),
 }
-"""A business error has no retry time: the message was not accepted. After the others, 409 too, it may have been."""
+"""A business error has no retry time, because the message was not accepted. After others, even 409, it may have been.
+"""
 
 
 class Refusal(Exception):  # noqa: N818
-    """A message is not accepted, or not yet; the text is one line for the person who fixes the problem."""
+    """A message is not accepted, or not yet. The text is one line for the person who will fix the problem."""
 
     def __init__(self, code: Code, text: str, retry_after_s: float | None = None) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""`mqproto gateway`: history, node, HTTP and signals, put together."""
+"""`mqproto gateway`: puts history, node, HTTP and signals together."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 DAY_S: Final = 24 * 3_600.0
 DESCRIPTORS: Final = 64
-"""The number of files and sockets besides connections."""
+"""The number of files and sockets that are not clients' connections."""
 BACKLOG: Final = 1_024
 
 
@@ -66,7 +66,7 @@ async def run_gateway(
     limits: Limits | None = None,
     task_status: trio.TaskStatus[tuple[Server, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `Server.stop`. `task_status` gets the server and its port when requests are taken.
+    """Serve until `Server.stop`. `task_status` gets the server and its port as soon as requests are taken.
 
     The node may start later; no message is taken before the node has reported the outcomes of earlier submissions.
 

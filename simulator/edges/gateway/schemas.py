@@ -1,7 +1,7 @@
 r"""The gateway's requests and answers as JSON Schema: patterns, lengths and words.
 
-An empty header counts as missing, so each of these accepts the empty text too. Schemas do not express how headers
-depend on each other, or a body on its type; the descriptions do.
+An empty header counts as missing, so each of these schemas accepts the empty text, too. Schemas do not express how
+headers depend on each other, or how a body depends on its type; the descriptions do.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ assert OF_HEADERS.keys() == headers.HEADERS.keys()
 
 
 def of_forwarded(name: str) -> Schema:
-    """Return the schema of a travelling header. A trace may be any text, because an invalid one is left out."""
+    """Return the schema of a forwarded header. A trace may be any text, because an invalid one is left out."""
     return {"type": "string"} if name in (TRACE, TRACE_STATE) else text("[ -~]+")
 
 

@@ -13,8 +13,8 @@
     producer = "shop"
 
 `mqproto tokens` writes it; the token itself is not stored. Each token has 256 random bits, so nobody can guess it. A
-deliberately slow hash, which passwords need because people choose them, would add no protection and slow down each
-request. A queue without a token is closed.
+deliberately slow hash, which passwords need because people choose them, would not add protection, but would slow down
+each request. A queue without a token is closed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.secretfile import read_secret
 
 PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
-"""The name of a producer with its own ids. The separator between name and id occurs in no name."""
+"""The form of the name of a producer with its own ids. The separator between name and id occurs in no name."""
 EVERY: Final = "*"
-"""Stands for every queue; no queue can have this name.  [MS-MQMQ] 2.1.1"""
+"""Stands for every queue, because no queue can have this name.  [MS-MQMQ] 2.1.1"""
 
 
 class TokenRole(StrEnum):
@@ -60,7 +60,7 @@ class Opened(NamedTuple):
     """The queues that a request may reach.
 
     producer: the producer whose ids it uses; empty for the ids that all producers without a token share.
-    queues: None for all.
+    queues: the names of the queues; None for all.
     holder: the name of its token; empty for none.
     """
 
@@ -70,16 +70,16 @@ class Opened(NamedTuple):
     holder: str = ""
 
     def whole(self, key: str) -> str:
-        """Return a producer's id in the form behind the gateway, where it is unique among producers."""
+        """Return a producer's id in the form used behind the gateway, where it is unique among all producers."""
         return f"{self.producer}/{key}" if self.producer and key else key
 
 
 class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The holder of a token, and its permissions.
 
-    sha256: of the token, in hexadecimal.
+    sha256: the hash of the token, in hexadecimal.
     queues: their names, or EVERY.
-    producer: the producer whose ids it uses; None for the producer of the token's own name.
+    producer: the producer whose ids it uses; None for the producer with the token's own name.
     """
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -143,7 +143,7 @@ class Tokens:
             raise UsageError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
     def opened_by(self, token: str) -> Opened | None:
-        """`Opener.opened_by`. It takes the same time for every token."""
+        """The same as `Opener.opened_by`, in a time that is the same for every token."""
         given = hashlib.sha256(token.encode("utf-8")).digest()
         found: Opened | None = None
         for digest, opened in self._holders:
@@ -153,7 +153,7 @@ class Tokens:
 
 
 class TokenFile:
-    """The current tokens of a file: a revoked token is refused from the next request on.
+    """The current tokens of a file. A revoked token is refused from the next request on.
 
     An unreadable file changes nothing, and is logged: a typing error should not shut out all producers.
 
@@ -169,7 +169,7 @@ class TokenFile:
         self._tokens = Tokens.read(path, whole)
 
     def opened_by(self, token: str) -> Opened | None:
-        """`Opener.opened_by`."""
+        """The same as `Opener.opened_by`."""
         state = self._state_now()
         if state != self._state:
             self._state = state

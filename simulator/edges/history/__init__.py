@@ -1,8 +1,9 @@
 """The document history: the outcome of each message, by an identifier that stays the same over all retries.
 
 Gateways and triggers use history.py. documents.py has the one statement that changes documents, forgetting.py deletes
-old ones, leaders.py decides which trigger delivers from a queue, outbox.py has the reports to send, tables.py the
-tables. databases.py opens SQLite and PostgreSQL, sqlitefile.py is the fast way to a file, errors.py explains errors.
+old ones, leaders.py decides which trigger delivers from a queue, outbox.py has the reports to send, and tables.py has
+the tables. databases.py opens SQLite and PostgreSQL, sqlitefile.py is the fast way to a file, and errors.py explains
+errors.
 """
 
 from mqproto.simulator.edges.history.errors import HistoryError

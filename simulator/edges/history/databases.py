@@ -1,9 +1,9 @@
 """Opens SQLite and PostgreSQL by URL, so that commits are on disk and the loss of a server is noticed soon.
 
-`sqlite:///history.sqlite` is a file in this folder, `sqlite:////var/lib/history.sqlite` one anywhere, and
-`postgresql+psycopg://user@host/database` a server, which several machines may share. Options of libpq follow a question
-mark: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may be in the URL, where other users
-    of the machine see it while a command runs; libpq's `~/.pgpass` is better.
+`sqlite:///history.sqlite` is a file in this folder, and `sqlite:////var/lib/history.sqlite` is a file anywhere.
+`postgresql+psycopg://user@host/database` is a server, which several machines may share. Options of libpq follow a
+question mark: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may be in the URL, where
+other users of the machine see it while a command runs; libpq's `~/.pgpass` is better.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BUSY_S: Final = 10
 """How long another program may block us, and how long a server may take for a statement."""
 CONNECT_S: Final = 5
 BEGIN: Final = "BEGIN IMMEDIATE"
-"""Begins a transaction as a writer, because a reader that starts to write may fail."""
+"""Begins a transaction as a writer, because a reader that begins to write may fail."""
 APPLICATION_ID: Final = int.from_bytes(b"mqdh")
 """Marks an SQLite file as a document history."""
 PRAGMAS: Final = (
@@ -83,7 +83,7 @@ def name_of(url: URL) -> str:
 
 
 def address_of(url: URL) -> str:
-    """Return the URL of this database that works from any folder, without a password."""
+    """Return the URL of this database in a form that works from any folder, without a password."""
     if url.get_backend_name() == "sqlite":
         return f"sqlite:///{Path(url.database or '').absolute()}"
     query = {name: value for name, value in url.query.items() if "password" not in name}
@@ -91,7 +91,7 @@ def address_of(url: URL) -> str:
 
 
 def claim(db: Connection) -> None:
-    """Mark a database as ours; only one of several programs that would make tables at the same time makes them."""
+    """Mark a database as ours. Of several programs that would make tables at the same time, only one makes them."""
     if db.dialect.name == "sqlite":
         db.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
     else:
@@ -99,7 +99,7 @@ def claim(db: Connection) -> None:
 
 
 def engine_for(url: URL) -> Engine:
-    """Return an engine that connects when needed, with one connection at most, and reconnects after a loss.
+    """Return an engine that connects when needed, with at most one connection, and reconnects after a loss.
 
     Raises:
         UsageError: the package for PostgreSQL is missing.

@@ -1,8 +1,8 @@
 """The documents of a history, and the one statement that changes them.
 
 A row is a document: the state of a message, by an identifier that stays the same over all its retries. Simultaneous
-calls form one transaction with one flush, with one statement for all of their documents, in the order of their keys. So
-two processes on one database never deadlock. All of this blocks; history.py calls it in a thread.
+calls form one transaction with one flush, and one statement for all their documents, in the order of their keys. So two
+processes on one database never deadlock. All of this blocks, so history.py calls it in a thread.
 """
 
 from __future__ import annotations
@@ -69,14 +69,16 @@ EXPIRE_EVERY_S: Final = 10.0
 BUSY_PAUSE_S: Final = 0.02
 
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
-"""Literals in the statement: as parameters, filling them in for each row took half of its time."""
+"""Values that are literals in the statement. As parameters, which are filled in for each row, they took half of its
+time.
+"""
 
 
 class Record(NamedTuple):
     """The history's record of a document.
 
     owner: the name of the gateway or trigger that started it.
-    attempts: how often it was begun; this is known for an ABSENT document, too.
+    attempts: how often it was begun; this is known even for an ABSENT document.
     outcome: the outcome that `finish` stored last.
     origin: as in `Begin`.
     """
@@ -97,7 +99,8 @@ class Record(NamedTuple):
 class Begin:
     """Start a document if it is absent.
 
-    ticket: a number, not 0, unique to this call; if its answer is lost, the call is repeated with the same number.
+    ticket: a number, not 0, that is unique to this call; if its answer is lost, the call is repeated with the same
+    number.
     epoch: the epoch of the leader that asks (leaders.py); 0 without a leader.
     origin: the origin of its message (lives.py); empty if unknown.
     """
@@ -114,7 +117,7 @@ class Begin:
 class Finish:
     """Record how a document ended.
 
-    ticket: the ticket with which it was begun; 0 if unknown. This never makes a document absent that others began.
+    ticket: the ticket with which it was begun; 0 if unknown. A document that others began is never made absent.
     epoch: as in `Begin`.
     """
 
@@ -136,7 +139,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartedBy:
-    """Ask for the documents that an owner has started and not finished."""
+    """Ask for the documents that an owner has started and not finished yet."""
 
     scope: str
     owner: str
@@ -158,7 +161,9 @@ Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
 Call: TypeAlias = Change | LookUp | StartedBy | Reopen | Election | Posting
 Answer: TypeAlias = Record | list[str] | Leader | Hook | OutboxWork | FencedError | None
-"""The answers to Begin and LookUp; StartedBy; BecomeLeader and WhoLeads; Find; Due; a former leader; all others."""
+"""The answers to Begin and LookUp; to StartedBy; to BecomeLeader and WhoLeads; to Find; to Due; to a former leader; to
+all others.
+"""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {
@@ -167,7 +172,7 @@ GIVE_WAY: Final = {
     Entry.FAILED: (Entry.ABSENT, Entry.STARTED),
     Entry.COMPLETED: (Entry.ABSENT, Entry.STARTED, Entry.FAILED),
 }
-"""The entries that each new entry replaces. A completed document keeps its entry and its first outcome."""
+"""For each new entry, the entries that it replaces. A completed document keeps its entry and its first outcome."""
 
 
 class Documents:
@@ -178,9 +183,9 @@ class Documents:
         keep_s: how long all users of the history keep an entry after its last change; None for the history's own
             setting. A started document is kept until it ends.
         clock: the time, in seconds since 1970, which is only shown.
-        passed_s: counts the seconds that pass.
-        warn: called with a warning about a wrong clock.
-        seen: a gateway journal's knowledge of its history; None without a journal, or with a new one.
+        passed_s: returns the seconds that have passed.
+        warn: called with a warning if the clock is wrong.
+        seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
 
     Raises:
         UsageError: the text is not such a URL.
@@ -204,7 +209,7 @@ class Documents:
         """The name of the database in errors."""
         self._chosen_s = keep_s
         self.keep_s, self.since_s = KEEP_S, 0.0
-        """The values of the same names in `layouts`."""
+        """The values of these columns in `layouts`."""
         self._clock = clock
         self._passed_s = passed_s
         self._own_time = OwnTime(passed_s)
@@ -212,7 +217,8 @@ class Documents:
         self._expire_at_s = passed_s()
         self._engine = engine_for(where)
         self.is_here = self._engine.dialect.name == "sqlite"
-        """Whether it is a file on this machine, not a server: a transaction takes little more than its flush."""
+        """Whether it is a file on this machine, not a server. Its transactions take little longer than their flushes.
+        """
         self._change = change_statement(
             sqlite.insert(documents) if self.is_here else postgresql.insert(documents)
         )
@@ -225,7 +231,7 @@ class Documents:
             raise
 
     def close(self) -> None:
-        """Release the database. Everything acknowledged is on disk already."""
+        """Release the database. Everything that was acknowledged is on disk already."""
         with suppress(DBAPIError, HistoryError):
             with self._begun(at_once=False) as db:
                 if db.execute(select(layouts.c.layout)).scalar_one() != LAYOUT:
@@ -249,7 +255,8 @@ class Documents:
     def everything(
         self, scope: str, keys: Collection[str] = (), about: str = ""
     ) -> Iterator[tuple[str, str, Record]]:
-        """Yield all documents whose scope begins so, as (scope, key, record), in any order; they may change meanwhile.
+        """Yield all documents in scopes with this prefix, as (scope, key, record), in any order; they may change
+        meanwhile.
 
         Args:
             keys: only documents with one of these keys; empty for all.
@@ -275,7 +282,7 @@ class Documents:
                 yield place, key, Record(Entry(entry), owner, attempts, outcome)
 
     def leaders(self, scope: str) -> list[tuple[str, Leader]]:
-        """Return all leaders of scopes that begin with this.
+        """Return all leaders of scopes with this prefix.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -294,7 +301,7 @@ class Documents:
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:
-        """A read transaction that neither blocks writers nor is blocked by them.
+        """Yield in a read transaction that neither blocks writers nor is blocked by them.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -306,7 +313,7 @@ class Documents:
             yield db
 
     def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
-        """Carry out all calls, with their changes on disk; return the answer or the error of each.
+        """Carry out all calls, with their changes on disk. Return the answer or the error of each.
 
         They count as simultaneous, so they are carried out in any convenient order.
         """
@@ -326,7 +333,7 @@ class Documents:
     def carry_out_at_once(self, calls: Sequence[Call]) -> list[Answer | MqprotoError] | None:
         """Do the same as `carry_out`, if it takes no longer than a flush of this machine's disk.
 
-        Return None if it may take longer, or failed: then repeating the calls does no harm.
+        Return None if it may take longer, or failed. Then it does no harm to repeat the calls.
         """
         if not self.is_here:
             return None
@@ -385,7 +392,7 @@ class Documents:
         return [answers.get(call) for call in calls]
 
     def _changed(self, db: Connection, calls: Sequence[Change], now_s: float) -> dict[Call, Answer]:
-        """Carry out changes of different documents; return the answers for those that were begun."""
+        """Carry out changes of different documents. Return the answers for those that were begun."""
         date_s = self._clock()
         rows = [_row(call, now_s, date_s) for call in calls]
         changed = db.execute(self._change, rows) if self._file is None else self._file.change(rows)
@@ -435,7 +442,7 @@ class Documents:
     def _expire(self, *, at_once: bool) -> None:
         """Delete documents that are too old, from time to time, and a limited number at a time.
 
-        It is a separate transaction, and skips rows that others have locked, so it blocks nobody.
+        This is a separate transaction, and skips rows that others have locked, so it blocks nobody.
         """
         if self._passed_s() < self._expire_at_s:
             return
@@ -450,7 +457,7 @@ class Documents:
 
     @property
     def knows_earlier(self) -> bool:
-        """Whether it may have ids without a producer's name before them."""
+        """Whether the history may have ids without a producer's name in front."""
         return self.since_s > 0 and self._own_time.now_s < self.since_s + self.keep_s
 
     def forgotten(self) -> tuple[int, float]:
@@ -504,7 +511,7 @@ class Documents:
 
 
 def change_statement(insertion: Insertion) -> Insert:
-    """Return a statement that inserts each row, or replaces the existing entry if the new one may replace it.
+    """Return a statement that inserts each row, or replaces the existing entry if the new one may do so.
 
     It returns scope, key, attempts and outcome of rows that it inserted or changed. A begun document keeps its outcome.
     """
@@ -538,7 +545,8 @@ def change_statement(insertion: Insertion) -> Insert:
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
     """Yield the changes in rounds in which each document occurs once, in the order of their keys.
 
-    A change that ends a document comes before one that begins it. So a caller that could not begin it finds the reason.
+    A change that ends a document comes before one that begins it, so that a caller that could not begin it finds the
+    reason.
     """
     left = sorted(calls, key=lambda call: (call.scope, call.key, isinstance(call, Begin)))
     while left:

@@ -1,4 +1,4 @@
-"""Errors of a document history, one line each with what to do. No line shows a password."""
+"""Errors of a document history. Each is one line and says what to do. No line shows a password."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqproto.simulator.base.storeerrors import primary_code
 
 
 class HistoryError(MqprotoError):
-    """The database is not available, or cannot be written; the text is one line and says what to do.
+    """The database is not available, or cannot be written. The text is one line and says what to do.
 
     The error is transient: the call may or may not have taken effect, and may be repeated.
     """

@@ -1,4 +1,4 @@
-"""Forgets old documents: an id that is used again later counts as new. The number of forgotten ids is kept.
+"""Forgets old documents. An id that is used again later counts as new. The number of forgotten ids is kept.
 
 Age is measured only by the history's own time: the seconds in which some program had it open. So a wrong or jumping
 clock makes it forget nothing, and a history that nobody has open does not age.
@@ -21,7 +21,7 @@ FORGET_ROWS: Final = 1_000
 """How many documents to forget at a time."""
 GATEWAY: Final = "gateway/"
 TRIGGER: Final = "trigger/"
-"""The prefixes of scopes: of ids that arrived over HTTP, and of deliveries under the same ids."""
+"""The prefixes of two kinds of scopes: for ids that arrived over HTTP, and for deliveries under the same ids."""
 
 MOVED_EVERY_S: Final = 1.0
 """How often to update the history's own time in the database."""
@@ -35,17 +35,17 @@ _Place = tuple[str, str]
 
 
 def passed_s() -> float:
-    """Return the seconds since the machine's start, including sleep; independent of the date."""
+    """Return the seconds since the machine's start, including sleep, independent of the date."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class OwnTime:
-    """A history's own time, from the view of one of the programs that have it open.
+    """A history's own time, from the viewpoint of one of the programs that have it open.
 
     Each program adds the time since the last update, so two simultaneous programs do not count it twice.
 
     Args:
-        passed_s: counts the seconds that pass, from any starting point.
+        passed_s: returns the seconds that have passed since any starting point.
     """
 
     def __init__(self, passed_s: Callable[[], float]) -> None:
@@ -61,7 +61,7 @@ class OwnTime:
         return self._now_s + min(self._passed_s() - self._at_s, LEAP_S)
 
     def look(self, db: Connection, *, every_s: float = MOVED_EVERY_S) -> float:
-        """Return the time; read it from the database if the last look was this long ago. `move` has to follow.
+        """Return the time. Read it from the database if the last look was this long ago; then `move` has to follow.
 
         Raises:
             HistoryError: the time has gone back.
@@ -83,12 +83,12 @@ class OwnTime:
             self._is_moved = False
 
     def kept(self) -> None:
-        """Note that the transaction of the last move has been committed."""
+        """Note that the transaction of the last `move` has been committed."""
         self.seen_s = self._now_s
 
 
 class DateWatch:
-    """Checks whether a clock can be trusted: dates are only shown, and nothing depends on them.
+    """Checks whether a clock can be trusted. Dates are only shown, and nothing depends on them.
 
     Args:
         clock: Unix time.
@@ -126,7 +126,7 @@ def newest_s(db: Connection) -> float:
 
 
 def forget(db: Connection, keep_s: float, now_s: float) -> bool:
-    """Delete a limited number of documents that have not changed for this long; return whether these were all.
+    """Delete a limited number of documents that have not changed for this long. Return whether these were all of them.
 
     Rows that others have locked are skipped, so this blocks nobody.
     """
@@ -184,7 +184,9 @@ def _count(db: Connection, changed_s: Collection[float]) -> None:
 
 
 def same_scope(places: Iterable[_Place]) -> Iterator[ColumnElement[bool]]:
-    """Yield conditions, one for each scope, that find these documents by the index. SQLite uses no index for pairs."""
+    """Yield conditions, one for each scope, that find these documents by the index, because SQLite uses no index for
+    pairs.
+    """
     keys_of = defaultdict[str, set[str]](set)
     for scope, key in places:
         keys_of[scope].add(key)

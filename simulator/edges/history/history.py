@@ -60,7 +60,9 @@ __all__ = ["DocumentHistory", "FencedError", "HistoryError", "Hook", "Leader", "
 T = TypeVar("T")
 KEY_LIMIT: Final = 512
 NAME_LIMIT: Final = 160
-"""The most characters of a key; of a scope or owner. PostgreSQL indexes no more if each character takes four bytes."""
+"""The most characters of a key, and of a scope or owner. PostgreSQL cannot index more if each character takes four
+bytes.
+"""
 OUTCOME_LIMIT_BYTES: Final = 65_536
 BATCH_LIMIT: Final = 500
 """The most calls in one transaction."""
@@ -91,10 +93,10 @@ async def open_history(
             that was started and never finished is kept until somebody finishes it: only a person or a resolver can tell
             whether it was processed.
         clock: the time, in seconds since 1970, which is only shown.
-        passed_s: counts the seconds that pass: only these age entries, while a program has the history open.
+        passed_s: returns the seconds that have passed. Entries age only by these, while a program has the history open.
         log: gets `clock-wrong` for a wrong clock, and `ids-unknown` for ids that an operator has accepted as lost; the
-            history goes on.
-        seen: a gateway journal's knowledge of its history; None without a journal, or with a new one.
+            history continues to work.
+        seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
 
     Raises:
         UsageError: the text is not such a URL.
@@ -128,7 +130,7 @@ class DocumentHistory:
     """The outcomes of documents; `open_history` makes it. Several tasks may use it at once.
 
     A scope is the space in which keys are unique, such as `gateway/orders`; a key names a document in it. An owner is
-    the program that processes it, under a name that outlives its process.
+    the program that processes the document, under a name that outlives its process.
 
     Every method may raise HistoryError, and UsageError for a value that is too long to be stored.
     """
@@ -140,10 +142,10 @@ class DocumentHistory:
         """The time at which the first patient call has waited long enough for others."""
         self._work = trio.Event()
         self._pause = trio.CancelScope()
-        """The wait for work. A patient call does not end it, but shortens it."""
+        """The scope of the wait for work. A patient call does not end it, but shortens it."""
         self._is_closed = False
         self._unanswered = _Tickets()
-        """The tickets of calls that began a document and lost their answer, by scope, key and owner."""
+        """The tickets of calls that began a document, but lost their answer, by scope, key and owner."""
         self._begun = _Tickets()
         """The tickets of documents that were begun here and are not finished, by scope and key."""
 
@@ -164,7 +166,7 @@ class DocumentHistory:
 
     @property
     def knows_earlier(self) -> bool:
-        """Whether it may have ids without a producer's name before them."""
+        """Whether the history may have ids without a producer's name in front."""
         return self._documents.knows_earlier
 
     async def begin(
@@ -238,7 +240,7 @@ class DocumentHistory:
             raise
 
     async def reopen(self, scope: str, key: str, origin: str = "") -> None:
-        """Make a started or failed document absent, because an operator wants it processed.
+        """Make a started or failed document absent, because an operator wants it to be processed.
 
         A completed document stays completed, unless its message has this origin.
         """
@@ -251,14 +253,14 @@ class DocumentHistory:
         return await self._asked(Record, LookUp(scope, key))
 
     async def started_by(self, scope: str, owner: str) -> list[str]:
-        """Return the keys of documents that this owner has started and that are not finished, in order."""
+        """Return, in order, the keys of documents that this owner has started and that are not finished."""
         _check(scope, owner=owner)
         return await self._asked(list, StartedBy(scope, owner))
 
     # Leaders
 
     async def lead(self, scope: str, name: str, ticket: int, instead: Leader | None = None) -> Leader:
-        """Return the leader: `name`, if there was none, or if the leader was `instead` and has not beaten since.
+        """Return the leader. This is `name` if there was none, or if the leader was `instead` and has not beaten since.
 
         Args:
             ticket: a number, not 0, that identifies this process.
@@ -322,7 +324,7 @@ class DocumentHistory:
         await self._ask(Attempted(identifier, has_heard, again_s))
 
     async def _asked(self, kind: type[T], call: Call, *, patient: bool = False) -> T:
-        """Return the answer to a call, which is of this kind."""
+        """Return the answer to a call, which has this type."""
         answer = await self._ask(call, patient=patient)
         assert isinstance(answer, kind)
         return answer
@@ -381,7 +383,7 @@ class DocumentHistory:
 
 
 class _Tickets(dict[tuple[str, ...], int]):
-    """The tickets of the last calls, which may have to be told apart from other programs' calls."""
+    """The tickets of the last calls, which must be distinguished from other programs' calls."""
 
     def keep(self, place: tuple[str, ...], ticket: int) -> None:
         self[place] = ticket

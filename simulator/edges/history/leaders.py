@@ -2,8 +2,8 @@
 
 The epoch is a fencing token: it only rises, with each new leader. A leader writes only in transactions that check that
 its epoch is still the last. So a leader that was stopped or cut off can no longer write once another has taken over. An
-epoch is at least the Unix time in seconds at its start. So nodes and consumers that have seen epochs can also trust
-those of a new history.
+epoch is at least the Unix time in seconds at its start, so nodes and consumers that have seen earlier epochs can also
+trust those of a new history.
 
 Clocks are never compared. A leader raises its beat regularly. A standby watches the beat on its own clock, and takes
 over if the beat has not changed for long enough.
@@ -24,13 +24,13 @@ from mqproto.simulator.edges.history.tables import leaders
 
 
 class FencedError(MqprotoError):
-    """Another program is the leader, or was meanwhile; nothing was written."""
+    """Another program is the leader, or was the leader meanwhile. Nothing was written."""
 
 
 class Leader(NamedTuple):
-    """The leader of a queue; without a name after a resignation, or before the first.
+    """The leader of a queue; it has no name after a resignation, or before the first leader.
 
-    ticket: a number that tells one process from others of the same name.
+    ticket: a number that distinguishes one process from others of the same name.
     note: data that a leader keeps for its successors.
     """
 
@@ -56,7 +56,7 @@ class BecomeLeader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeaderSays:
-    """Show that the leader is alive, keep a note for successors, or resign, so successors need not wait."""
+    """Show that the leader is alive, keep a note for successors, or resign, so that successors need not wait."""
 
     scope: str
     epoch: int
@@ -94,7 +94,7 @@ def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError |
 
 
 def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, int], FencedError]:
-    """Return those of these scopes and epochs that have ended. The others cannot end before the transaction does."""
+    """Return those of these scopes and epochs that have ended. The others cannot end before the transaction ends."""
     asked = {call for call in calls if call[1]}
     if not asked:
         return {}
@@ -116,7 +116,7 @@ def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, 
 
 
 def everyone(db: Connection, scope: str) -> list[tuple[str, Leader]]:
-    """Return all leaders of scopes that begin with this, in order."""
+    """Return all leaders of scopes with this prefix, in order."""
     table = leaders.c
     columns = table.scope, table.epoch, table.leader, table.ticket, table.beat, table.note
     found = select(*columns).where(table.scope.startswith(scope, autoescape=True)).order_by(table.scope)

@@ -1,4 +1,5 @@
-"""A history and the journals of its gateways know each other, so no gateway uses a history that lacks its ids.
+"""Lets a history and the journals of its gateways know each other, so that no gateway uses a history that lacks its
+ids.
 
 A history has a life, which is a random name. A gateway's journal keeps this life, and the last known value of the
 history's own time (forgetting.py):
@@ -33,12 +34,14 @@ from mqproto.simulator.edges.history.forgetting import newest_s
 from mqproto.simulator.edges.history.tables import LIFE_BYTES, layouts
 
 APART_S: Final = 10.0
-"""More than two programs can differ in their values of the history's own time."""
+"""The most by which two programs' values of the history's own time can differ, with a margin."""
 LIFE: Final = re.compile(rf"[0-9a-f]{{{2 * LIFE_BYTES}}}|{EARLIER}")
 
 
 def origin(life: str, now_s: float, keep_s: float) -> str:
-    """Return a message's origin: life and time of the history that took it, and since when this has all ids."""
+    """Return a message's origin: the life and the time of the history that took it, and since when this history has all
+    ids.
+    """
     return f"{life} {now_s:.3f} {now_s - keep_s:.3f}"
 
 
@@ -56,7 +59,8 @@ def is_forgotten(earlier: str, later: str) -> bool:
 
 
 def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) -> str:
-    """Return the ids, as described by an operator, that a history lacks and this journal's gateway had; or empty.
+    """Return the ids that a history lacks and that this journal's gateway had, as described by an operator; or an empty
+    text.
 
     Args:
         is_new: whether the history was made just now; if this fails, it is not made.
@@ -88,7 +92,7 @@ def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) ->
 
 
 def adopt(db: Connection, life: str) -> str:
-    """Let a history continue the history of this life, which may be its own; return the ids that it lacks.
+    """Let a history continue the history of this life, which may be its own. Return the ids that it lacks.
 
     Raises:
         UsageError: there is no life of this name.

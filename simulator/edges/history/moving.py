@@ -83,22 +83,22 @@ PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.001
 NAMED: Final = 3
 FILE_NAME: Final = "history.sqlite"
-"""The name of the backup of a history in a server."""
+"""The file name of the backup of a history that is in a server."""
 DEEDS: Final = {"INSERT": "NEW", "UPDATE": "NEW", "DELETE": "OLD"}
 PARTS: Final = (documents, hooks)
-"""The tables that are copied in batches; leaders are few, and are copied at the end."""
+"""The tables that are copied in batches. Leaders are few, and are copied at the end."""
 
 BEGINNING: Final = {"part": 0, "scope": "", "key": ""}
 TWICE: Final = "another `mqproto store copy` of this history runs: let that end"
 
 _Place: TypeAlias = tuple[str, str]
-"""For a document its scope and key; for a hook an empty text and its id."""
+"""The place of a row: for a document, its scope and key; for a hook, an empty text and its id."""
 
 
 class Checkup(NamedTuple):
     """The contents of a history.
 
-    documents: how many, by scope and entry.
+    documents: the number of documents, by scope and entry.
     findings: the damage in its file, as SQLite reports it.
     moves_to: the target of a move that is under way or was killed; empty for none.
     """
@@ -166,7 +166,9 @@ class _Database:
 
 
 def _begin(driver: sqlite3.Connection) -> None:
-    """Begin as a writer, even between other programs' frequent transactions: SQLite's own waits grow too long."""
+    """Begin as a writer, even between other programs' frequent transactions, for which SQLite's own waits grow too
+    long.
+    """
     wait_at_most(driver, 0)
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
@@ -258,7 +260,7 @@ def still(url: str) -> Iterator[Still]:
 
 
 def back_up(url: str, target: Path) -> Path:
-    """Copy a history into an SQLite file as of one moment; arguments and errors as for `still` and `Still`."""
+    """Copy a history into an SQLite file as of one moment. Arguments and errors are those of `still` and `Still`."""
     with still(url) as found:
         found.release()
         return found.back_up(target)
@@ -296,7 +298,7 @@ def _findings(driver: sqlite3.Connection) -> list[str]:
 
 
 def adopt(url: str, life: str) -> str:
-    """Let a history, made if missing, continue a lost or newer one; return the ids that it lacks.
+    """Let a history, which is made if it is missing, continue a lost or newer one. Return the ids that it lacks.
 
     Raises:
         UsageError: the text is not a URL of a database, or there is no life of this name.
@@ -308,7 +310,7 @@ def adopt(url: str, life: str) -> str:
 
 
 def copy(source: str, target: str) -> Moved:
-    """Move a history to another database, which has none yet.
+    """Move a history to another database, which does not have one yet.
 
     Raises:
         UsageError: a text is not a URL of a database.
@@ -345,7 +347,7 @@ def _move(db: Connection) -> Row[Any] | None:
 
 
 def _agree(source: str, here: _Database, there: _Database) -> tuple[str, bool]:
-    """Return the identifier of this move in both databases, and whether only its last step is missing.
+    """Return the identifier of this move, which both databases have, and whether only its last step is missing.
 
     Both have it on disk before the first row is copied.
     """
@@ -406,7 +408,7 @@ def _refusal(db: Connection, here: _Database, name: str) -> str:
 
 
 def _bring(here: _Database, there: _Database, identifier: str) -> None:
-    """Copy the rows that have not changed since the move began, in batches; store the last place with each."""
+    """Copy the rows that have not changed since the move began, in batches. Store the last place with each batch."""
     columns = moves.c.id, moves.c.part, moves.c.scope, moves.c.key
     with there.begun() as db:
         at = dict(db.execute(select(*columns)).mappings().one())
@@ -483,7 +485,7 @@ def _place(table: Table, row: Mapping[str, Any]) -> _Place:
 
 
 def _put(db: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows unchanged, in place of existing rows with the same keys."""
+    """Write rows unchanged, replacing rows with the same keys."""
     if rows:
         insertion = sqlite.insert(table) if db.dialect.name == "sqlite" else postgresql.insert(table)
         changes = {
@@ -501,7 +503,7 @@ def _counts(db: Connection) -> dict[str, int]:
 
 
 def _watch(db: Connection) -> None:
-    """Let the database note all rows that any program changes from now on."""
+    """Make the database note all rows that any program changes from now on."""
     for table in PARTS:
         row = "{0}.scope, {0}.key" if table is documents else "'', {0}.id"
         note = f"INSERT INTO {changed.name} (scope, key) VALUES"
@@ -525,7 +527,7 @@ def _watch(db: Connection) -> None:
 
 
 def _fence(db: Connection, mode: str = "ACCESS EXCLUSIVE") -> None:
-    """Lock the tables: from now on nobody else changes anything or, in this mode, reads it."""
+    """Lock the tables: from now on, nobody else changes anything or, in this mode, reads anything."""
     claim(db)
     if db.dialect.name != "sqlite":
         _wait(db)

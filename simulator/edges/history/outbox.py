@@ -32,8 +32,8 @@ class State(StrEnum):
 class Hook(NamedTuple):
     """A report to a URL.
 
-    id: names the end, and is the same at each attempt.
-    sender: the program that sends it; a leader's scope (leaders.py), if only the leader may.
+    id: the name of the end, which is the same at each attempt.
+    sender: the program that sends it; a leader's scope (leaders.py), if only the leader may send it.
     body: the content of the report; while armed, the facts known so far.
     """
 

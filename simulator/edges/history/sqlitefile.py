@@ -1,8 +1,8 @@
 """An SQLite file that stays open. For the statements of each message, we call the driver directly.
 
-Returning a connection takes as long as writing a row, and SQLAlchemy's begin and end of a transaction take several
-times as long. So transactions begin and end here; SQLAlchemy, which makes the rare statements, joins the current one
-(databases.py). A server is used only through SQLAlchemy: the network dominates there.
+Returning a connection takes as long as writing a row, and SQLAlchemy takes several times as long to begin and end a
+transaction. So transactions begin and end here; SQLAlchemy, which makes the rare statements, joins the current one
+(databases.py). A server is used only through SQLAlchemy, because there the network takes most of the time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self, wait_s: float) -> Iterator[Connection]:
-        """Run the block in a transaction that writes from the start.
+        """Run the block in a transaction that may write from the start.
 
         Args:
             wait_s: how long another program may block us.

@@ -42,12 +42,12 @@ LAYOUT: Final = 3
 LAYOUT_2: Final = ("keep_s", "since_s", "forgotten", "forgotten_s")
 """The columns of `layouts` in layout 2."""
 MOVED: Final = 99
-"""The layout of a history that was moved away, or is not all here yet (moving.py): older versions refuse it."""
+"""The layout of a history that was moved away, or is not complete yet (moving.py). Older versions refuse it."""
 KEEP_S: Final = 30 * 24 * 3_600.0
 """How long a new history keeps its entries."""
 LIFE_BYTES: Final = 8
 BEGINS_S: Final = 1.0
-"""Where a history's own time begins (forgetting.py)."""
+"""The value at which a history's own time begins (forgetting.py)."""
 NEW: Final[dict[str, Any]] = {
     "keep_s": KEEP_S,
     "since_s": 0.0,
@@ -61,7 +61,7 @@ NEW: Final[dict[str, Any]] = {
 
 STARTED: Final = text("entry = 'started'")
 NOT_STARTED: Final = text("entry <> 'started'")
-"""The condition of the indexes: a database uses them only for a query with the same condition."""
+"""The condition of the indexes, because a database uses them only for a query with the same condition."""
 
 metadata = MetaData()
 layouts = Table(
@@ -78,7 +78,7 @@ layouts = Table(
     Column("lacks", Text, nullable=False),
 )
 """keep_s: how long ended documents are kept; now_s: its own time; since_s: the own time since which ids begin with
-producers' names, 0 for always.
+producers' names; 0 for always.
 
 forgotten: how many messages that gateways accepted were forgotten; forgotten_s: when the last of them had changed, in
     Unix time.
@@ -163,11 +163,11 @@ changed = Table(
     Column("key", Text, nullable=False),
     Index("document_history_changed_row", "scope", "key"),
 )
-"""The rows that were changed during the copy; a hook has no scope."""
+"""The rows that were changed during the copy. A hook has no scope."""
 
 
 def elsewhere(db: Connection, name: str) -> str | None:
-    """Return the error text for a history that is not here, or not complete here; None for a normal one."""
+    """Return the error text for a history that is elsewhere, or not complete yet; None for a normal one."""
     if not inspect(db).has_table(layouts.name) or db.execute(select(layouts.c.layout)).scalar() != MOVED:
         return None
     source, target, is_target = db.execute(select(moves.c.source, moves.c.target, moves.c.is_target)).one()
@@ -179,7 +179,7 @@ def elsewhere(db: Connection, name: str) -> str | None:
 
 @contextmanager
 def located(name: str, engine: Engine) -> Iterator[None]:
-    """Do the same as `explained`; if the tables are gone, report where the history was moved to.
+    """Do the same as `explained`. If the tables are gone, report where the history was moved.
 
     Raises:
         HistoryError: the database reported an error, or the history was moved.

@@ -1,4 +1,4 @@
-"""The metrics of a gateway and of a trigger, made of their figures.
+"""The metrics of a gateway and of a trigger, made from their figures.
 
 Series with labels are reported from the start, with 0: Prometheus sees no increase in a series that did not exist
 before. So each counter has all possible labels from the start.
@@ -19,7 +19,7 @@ from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histo
 class Edge(NamedTuple):
     """The program with these metrics.
 
-    name: the name of a gateway or trigger of a node.
+    name: the program's name among the gateways or triggers of its node.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Edge(NamedTuple):
 class GatewayFigures:
     """A gateway's counts and its current state.
 
-    messages: by queue and outcome. refused: by code. ended: by class.
+    messages: counts by queue and outcome. refused: counts by code. ended: counts by class.
     told: attempts to report ends of messages, by outcome; None if there are no reports.
     """
 
@@ -51,7 +51,7 @@ class GatewayFigures:
 class TriggerFigures:
     """A trigger's counts and its current state.
 
-    answers: by the consumer's answer. deliveries: by outcome.
+    answers: counts by the consumer's answer. deliveries: counts by outcome.
     held_s: how long its queue has been held; 0 if it is not. failures: the number of successive failures that hold it.
     """
 

@@ -1,6 +1,7 @@
 """The place and the outcome of a message, for `explain`, `history` and the console.
 
-Stores, the document history and logs are read, and running nodes are asked: only they know their memory.
+Stores, the document history and logs are read, and running nodes are asked, because only they know the contents of
+their memory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ KINDS: Final = {
     Spot.UNSETTLED: QueueKind.LOCAL,
     Spot.AWAITING_FINAL_ACK: QueueKind.FINAL,
 }
-"""The kind of the store's queue for a message, by its spot; at any other spot the message is on its way."""
+"""The kind of the stored queue that has a message, by its spot. At any other spot, the message is on its way."""
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Account:
         return story_of(self.subject, logs, topology, names)
 
     def told(self, explainer: Explainer) -> Iterator[str]:
-        """Yield the account for people, beginning with the message's owner."""
+        """Yield the account for people. It begins with the message's owner."""
         for message, one in self.audit.answered.items():
             yield from known_told(message, one)
         for one, found in zip(self.known, self.now, strict=False):
@@ -110,7 +111,8 @@ async def account_of(
 async def asked_after(
     place: Place, subject: str, limit: int, history: str = "", node: str | None = None
 ) -> tuple[Account | None, dict[str, Explanation | Away]]:
-    """Return what the subject is: the account of a message or, if there is none, explanations of a queue or node.
+    """Return an answer about the subject: the account of a message or, if there is none, explanations of a queue or
+    node.
 
     Args:
         limit: how many messages of each queue to report.
@@ -133,7 +135,7 @@ async def asked_after(
 
 
 def _look(place: Place, one: Evidence, found: Mapping[str, Explanation | Away]) -> None:
-    """Add the places of a message that the nodes report."""
+    """Add the places of a message that running nodes report."""
     running = {name for name, said in found.items() if said}
     # If all of them run, no store knows better: one has for a while what has left.
     if not one.copied and running == set(place.topology.nodes):

@@ -1,4 +1,4 @@
-r"""Operators' actions on failed messages: `operators.log`, beside the stores.
+r"""Records operators' actions on failed messages in `operators.log`, beside the stores.
 
 A line is on disk before its action is carried out, except `sent-again`, which gives the new identifier of a message
 that was sent again:
@@ -25,11 +25,12 @@ WHO: Final = "operator"
 
 
 def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]], reason: str = "") -> None:
-    """Write a line for each subject to disk.
+    """Write a line for each subject, and flush it to disk.
 
     Args:
         directory: the folder of the stores.
-        subjects: the facts of each line: `facts_of` failures, or the same facts about a message that was in no queue.
+        subjects: the facts of each line: `facts_of` failures, or the same facts about a message that was not in a
+            queue.
         reason: an operator's note.
 
     Raises:
@@ -60,7 +61,7 @@ def returned(directory: Path) -> dict[str, str]:
 
 
 def facts_of(failures: Iterable[FailedMessage]) -> list[dict[str, str]]:
-    """Return the facts about each of these failures for a line."""
+    """Return the facts for a line about each of these failures."""
     return [
         {"message": failure.id, "queue": failure.queue, "copy": str(failure.lies_as)} for failure in failures
     ]

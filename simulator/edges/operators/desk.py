@@ -1,7 +1,7 @@
 """Operators' actions on failed messages.
 
 The document history is updated first, and a message leaves its queue afterwards. If a program dies in between, no
-message is lost or processed twice: repeat the command.
+message is lost or processed twice, and the command can be repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOGETHER: Final = 50
 """The most messages that leave a queue in one transaction, which also has a limit of a few megabytes."""
 TOGETHER_BYTES: Final = 2**20
 READ_S: Final = 0.02
-"""How long to wait before asking again a node that reads messages from its disk."""
+"""How long to wait before asking a node again while it reads messages from its disk."""
 
 
 async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -> int:
@@ -88,9 +88,9 @@ async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -
 
 
 async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: str = "") -> None:
-    """Store the outcome of a message's life that ends now or, given the new identifier, has ended.
+    """Store the outcome of a message's life that is about to end or, if the new identifier is given, has ended.
 
-    A URL that waited for its end then waits for the end of the next life.
+    A URL that waits for the message's end then waits for the end of the next life.
     """
     state = State.DEAD_LETTER if failure.is_letter else State.FAILED
     if failure.failure == IN_DOUBT:
@@ -129,7 +129,7 @@ async def resolve(place: Place, history: str, failures: Iterable[FailedMessage],
 
     Args:
         history: as for `retry`.
-        note: the operator's action, for those who ask later.
+        note: what the operator has done, for those who ask later.
 
     Raises:
         As for `retry`.
@@ -170,7 +170,7 @@ async def _for_each_part(
     failures: Iterable[FailedMessage],
     act: Callable[[Client, DocumentHistory | None, list[FailedMessage]], Awaitable[int]],
 ) -> int:
-    """Call a function for each group of failures that fits one transaction, queue by queue; return the sum."""
+    """Call a function for each group of failures that fits into one transaction, queue by queue; return the sum."""
     count = 0
     ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
     url = places.history_there(place.directory, history)
@@ -196,7 +196,7 @@ async def in_parts(
     """Yield, for each transaction, the next messages that it takes; none when all are gone.
 
     Only messages in the node's memory can be chosen. So other messages before them are received in transactions, which
-    makes the node read on, and are put back at the end.
+    makes the node read further messages, and are put back at the end.
     """
     left = list(failures)
 

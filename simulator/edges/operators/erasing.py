@@ -1,10 +1,10 @@
 r"""Erases the bodies of messages, and keeps their trails.
 
-Bodies are in the stores of nodes. The document history has none: it has identifiers, times, outcomes and checksums,
-and keeps them. A message that is over may still lie in a store as a dead letter, as a trigger's copy, or in a
-journal: these are taken out of their queues. Deleted messages stay in a store's files until other data overwrites them,
-    so every store is written again, even if the message only passed through. A message that has not ended is refused:
-    its delivery was promised.
+Bodies are in the stores of nodes. The document history has none: it has identifiers, times, outcomes and checksums, and
+keeps them. A message that has ended may still be in a store as a dead letter, as a trigger's copy, or in a journal:
+these are taken out of their queues. Deleted messages stay in a store's files until other data overwrites them. So every
+store is written again, even if the message only passed through. A message that has not ended is refused, because its
+delivery was promised.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 SEARCHED_BYTES: Final = 12
-"""A shorter body is not searched for in files, because it would be found everywhere."""
+"""The length below which a body is not searched for in files, because it would be found everywhere."""
 PIECES: Final = 8
 LONG_BYTES: Final = 256
-"""The length of the pieces of a long body to search for, because SQLite splits it over pages."""
+"""The length of the pieces in which a long body is searched for, because SQLite splits it over pages."""
 READ_BYTES: Final = 2**20
 PATIENCE: Final = 20
 AGAIN_S: Final = 0.25
@@ -44,7 +44,7 @@ AGAIN_S: Final = 0.25
 
 @dataclass
 class Erased:
-    """The result.
+    """The result of an erasure.
 
     messages: the requested messages, by the identifiers that they had when they were handed in.
     missing: unknown names.
@@ -116,7 +116,7 @@ async def erase(place: Place, history: str, names: Collection[str], note: str) -
 def is_journal(name: str) -> bool:
     """Whether a file is the journal of a sending program, or SQLite's log of that journal.
 
-    Once the program runs, its journal has only unfinished operations; a gateway's journal has no bodies.
+    While the program runs, its journal has only unfinished operations; a gateway's journal has no bodies.
     """
     return name.endswith((".journal", ".journal-wal"))
 
@@ -181,7 +181,9 @@ def _find(place: Place, meant: list[_Meant]) -> str:
 
 
 def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None) -> bool:
-    """Whether a packet has the body of a message: the message, a dead letter, a copy, or a negative acknowledgment."""
+    """Whether a packet has the body of a message: it is the message, a dead letter, a copy, or a negative
+    acknowledgment.
+    """
     message = stored.message
     if message.record.properties.message_class and stored.queue not in DEAD_LETTERS:
         return str(message.correlation) in one.names and bool(message.body)
@@ -194,7 +196,7 @@ def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None)
 
 
 async def _scrub(place: Place, node: str) -> str:
-    """Rewrite a store, by its node or, if that is not running, here; return why this failed, or an empty text."""
+    """Rewrite a store, by its node or, if the node is not running, here. Return why this failed, or an empty text."""
     path = places.store_path(place.directory, node)
     try:
         async with connect(place.topology, node, place.directory) as client:
@@ -218,7 +220,7 @@ async def _scrub(place: Place, node: str) -> str:
 
 
 def _pieces(bodies: Collection[bytes]) -> list[bytes]:
-    """Return the pieces of bodies to search for: a file has a long body in pieces."""
+    """Return the pieces of bodies to search for, because a file has a long body in pieces."""
     steps = {body: max(LONG_BYTES, len(body) // PIECES) for body in bodies}
     pieces = {body[at : at + LONG_BYTES] for body, step in steps.items() for at in range(0, len(body), step)}
     return [

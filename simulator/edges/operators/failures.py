@@ -30,9 +30,9 @@ class FailedMessage:
     failure: `business error`, `retrieval failure`, `in doubt`, or the class of a dead letter.
     reason: the consumer's answer, in one line; for a dead letter in doubt, the cause of the doubt and its class.
     attempts: how often it was attempted.
-    label, body_bytes: as of the message.
+    label, body_bytes: the label of the message, and the size of its body.
     since: when it failed, UTC; for a dead letter, if that is unknown, when it was sent.
-    lies_as: the identifier of the copy, or of the letter.
+    lies_as: the identifier of the copy or letter in the queue.
     packet_bytes: the size of that copy or letter.
     """
 
@@ -82,7 +82,7 @@ class FailedMessage:
         return End.IN_IN_DOUBT_QUEUE if self.failure == IN_DOUBT else End.IN_ERROR_QUEUE
 
     def is_called(self, name: str) -> bool:
-        """Whether this is one of its names."""
+        """Whether this is one of the message's names."""
         return is_called(name, self.key, [self.id])
 
     @property
@@ -116,10 +116,10 @@ class FailedMessage:
 class FailureFilter:
     """Selects the failures that meet all of these conditions.
 
-    names: identifiers of messages, or producers' ids; None for any.
+    names: identifiers of messages, or producers' ids; None for any message.
     queue: the queue that they were in; empty for any.
     reason: a part of `failure: reason`, in any case.
-    since, until: when they failed, UTC; None for any time.
+    since, until: the range of times in which they failed, UTC; None for any time.
     in_doubt: only messages that may have been processed.
     """
 
@@ -145,7 +145,7 @@ class FailureFilter:
 
 
 def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailedMessage | None:
-    """Return the failure behind a dead letter or copy in a queue of a node; None for any other message."""
+    """Return the failure described by a dead letter or copy in a queue of a node; None for any other message."""
     note: FailureNote | None
     if where in DEAD_LETTERS or is_letter(message.packet):
         queue = destination_of(topology, message)
@@ -156,7 +156,7 @@ def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessa
 
 
 def destination_of(topology: Topology, message: ReceivedMessage) -> str:
-    r"""Return the destination of a message, such as `destination\orders`; empty if its format name does not tell."""
+    r"""Return the destination of a message, such as `destination\orders`; empty if its format name does not show it."""
     user = message.record.user
     name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
     return known_as(topology, str(name)) if name is not None else ""

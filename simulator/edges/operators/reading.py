@@ -1,7 +1,7 @@
 """Reads stores, histories and logs to answer operators' questions.
 
-Nodes may run. Each store is read as of one moment. So a message may leave one store before that is read, for another
-that was read already; an audit looks again for messages that nobody seems to have.
+Nodes may run. Each store is read as of one moment. So a message may leave a store before that store is read, and go to
+another that was already read. An audit looks again for messages that nobody seems to have.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from mqproto.turn.effects import QueueKind
 from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
 
 FEW: Final = 500
-"""For up to this many messages, the history is asked by their names."""
+"""The most messages for which the history is asked by their names."""
 PASSES: Final = 3
 DAY_S: Final = 24 * 3_600.0
 TOLD: Final = (
@@ -57,7 +57,7 @@ TOLD: Final = (
     b'"duplicate-dropped"',
     b'"in-doubt"',
 )
-"""Only lines with one of these words matter, and the lines below about failed messages."""
+"""The words that make a line matter, besides the lines about failed messages below."""
 DEEDS: Final = frozenset(Deed)
 LATER: Final = (b'"removed"', *(f'"{deed}"'.encode() for deed in DEEDS))
 
@@ -68,7 +68,7 @@ LATER: Final = (b'"removed"', *(f'"{deed}"'.encode() for deed in DEEDS))
 class StoredMessage(NamedTuple):
     """A message in the store of a node.
 
-    kind, queue: as in `Exported`.
+    kind, queue: the same as in `Exported`.
     """
 
     node: str
@@ -81,7 +81,7 @@ class StoredMessage(NamedTuple):
 class Unknown:
     """Files that could not be read.
 
-    not_whole: the unreadable parts of stores, a line each.
+    not_whole: the unreadable parts of stores, one line for each.
     not_here: the nodes whose stores are not in the folder.
     """
 
@@ -90,7 +90,7 @@ class Unknown:
 
     @contextmanager
     def may_be_spoilt(self, stored: StoredMessage) -> Iterator[None]:
-        """Look at a message whose packet may be damaged; report it if it is."""
+        """Examine a message whose packet may be damaged. If it is, report it."""
         try:
             yield
         except WireFormatError as error:
@@ -210,7 +210,7 @@ class Letters:
 
     @cached_property
     def _logged(self) -> dict[str, datetime]:
-        """The times at which messages became dead letters, as far as logs go back."""
+        """The times at which messages became dead letters, as far back as the logs go."""
         lines = (step for path in logs_in(self._directory) for step in steps_in(path, (b'"dead-lettered"',)))
         return {step.message: datetime.fromisoformat(step.time) for step in lines}
 
@@ -225,7 +225,7 @@ Answered = dict[str, Evidence]
 class Forgotten(NamedTuple):
     """Messages that a history has forgotten.
 
-    messages: how many messages that were accepted with an id.
+    messages: the number of such messages that were accepted with an id.
     last: when the last of them changed, UTC.
     keep_days: how long ids are kept.
     """
@@ -244,7 +244,7 @@ class Audit:
     forgotten: Forgotten | None = None
 
     def counted(self) -> dict[End, list[str]]:
-        """Return the identifiers by owner, with every `End` in its order."""
+        """Return the identifiers by owner, with every `End`, in the order of `End`."""
         ends: dict[End, list[str]] = {end: [] for end in End}
         for message, known in self.answered.items():
             ends[end_of(known)].append(message)
@@ -261,7 +261,7 @@ def audited(
         logs: logs besides those in the folder of the stores.
         subject: an identifier or a producer's id, for messages of any sender; empty for all messages that were answered
             200.
-        strictly: if False, an unavailable history is only reported.
+        strictly: whether an unavailable history is an error; otherwise it is only reported.
 
     Raises:
         UsageError, HistoryError, StoreError, OSError: a file or the history cannot be read.
@@ -283,7 +283,7 @@ class _Reader:
     """Reads everything about the messages of one system.
 
     Args:
-        history: None if there is none.
+        history: the document history; None if there is none.
     """
 
     def __init__(self, place: Place, history: Documents | None, logs: list[Path], subject: str) -> None:
@@ -295,7 +295,9 @@ class _Reader:
         self._called: Answered = {}
         """The evidence about each message, by each of its identifiers."""
         self._named: dict[str, list[Evidence]] = defaultdict(list)
-        """The evidence by identifier and by producer's id: messages that were sent again have one in their envelope."""
+        """The evidence by identifier and by producer's id, because messages that were sent again have one of these in
+        their envelope.
+        """
 
     def read(self) -> Audit:
         """Return everything known about each message that was answered 200."""
@@ -345,7 +347,7 @@ class _Reader:
         return is_new
 
     def _is_in_stores(self) -> bool:
-        """Whether the stores may tell more about the requested messages."""
+        """Whether the stores may show more about the requested messages."""
         over = (End.RESOLVED, End.PROCESSED, End.RECEIVED)
         return not self._subject or any(end_of(known) not in over for known in self._answered.values())
 
@@ -401,7 +403,7 @@ class _Reader:
             self._hear(step)
 
     def _follow(self, step: Step) -> None:
-        """Take a step about the fate of a failed message."""
+        """Take a step about what happened to a failed message."""
         known = self._called.get(step.message)
         if known is None:
             return
@@ -417,7 +419,7 @@ class _Reader:
             self._called[again] = known
 
     def _may_be_of(self, copy: str, known: Evidence) -> bool:
-        """Whether a copy comes from the node whose trigger would make it; others can forge copies (`note_of`)."""
+        """Whether a copy is from the node whose trigger would make it, because others can forge copies (`note_of`)."""
         identifier, of_node = MessageId.parse(copy), self._place.topology.nodes.get(known.node)
         return copy in known.names or (
             identifier is not None and of_node is not None and identifier.manager == of_node.guid
@@ -488,7 +490,7 @@ class _Reader:
             known.ends[name] = message.message_class
 
     def _hear(self, step: Step) -> None:
-        """Take a step from the log of a gateway or trigger, whose names have two words."""
+        """Take a step from the log of a gateway or trigger, whose names consist of two words."""
         name = step.message
         known = self._called.get(name)
         if known is None or (" " not in step.who and step.event not in ("accepted", "committed")):

@@ -28,7 +28,7 @@ from mqproto.simulator.edges.operators.failures import FailedMessage
 from mqproto.simulator.edges.operators.reading import Audit
 
 NAMED: Final = 20
-"""How many of the messages that nobody has are named."""
+"""How many of the messages that nobody has are listed by name."""
 REASONS: Final = 10
 """How many reasons are counted by name."""
 SHOWN: Final = 4_096
@@ -39,7 +39,7 @@ SHOWN: Final = 4_096
 
 
 def audit_as_json(audit: Audit, *, each: bool) -> dict[str, Any]:
-    """Return the audit for programs; with `each`, every message too."""
+    """Return the audit for programs; with `each`, including every message."""
     ends, answered = audit.counted(), audit.answered
 
     def named(message: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def known_as_json(message: str, known: Evidence) -> dict[str, Any]:
 
 
 def known_told(message: str, known: Evidence) -> Iterator[str]:
-    """Yield the owner and the outcome of a message for people; its earlier lives come last."""
+    """Yield the owner and the outcome of a message for people. Its earlier lives come last."""
     end = end_of(known)
     if end is End.UNACCOUNTED and not known.promised:
         yield f"nobody has {message}: it was received, or it ended and no dead letter was asked for"

@@ -22,7 +22,7 @@ from mqproto.simulator.node.tls.certificates import show
 OWN: Final = frozenset({"accept", "authorization", "cookie", "user-agent"})
 """Headers that are never forwarded from a producer, but that a trigger may set itself."""
 OWN_LIMIT_CHARS: Final = 16_384
-"""The limit for all names and values together; servers refuse more."""
+"""The limit for the length of all names and values together, because servers refuse more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Access:
     """The credentials for a URL.
 
     forwarding: the headers of a message that are passed on.
-    headers: the trigger's own, by names in lower case; a message's headers do not replace them.
+    headers: the trigger's own headers, by names in lower case; a message's headers do not replace them.
     secrets: each request is signed with each of them.
     trusted: the TLS context that checks certificates; None for the authorities that httpx trusts.
     """
@@ -97,7 +97,7 @@ def trusting(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl
 
 
 def is_same_origin(one: str, other: str) -> bool:
-    """Whether two URLs are of one server.  [RFC 6454] 4"""
+    """Whether two URLs belong to the same server.  [RFC 6454] 4"""
     return _origin(one) == _origin(other)
 
 

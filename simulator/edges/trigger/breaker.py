@@ -1,14 +1,14 @@
-"""A circuit breaker: while a consumer fails repeatedly for one cause, its queue is held and probed.
+"""A circuit breaker: while a consumer fails repeatedly with one cause, its queue is held and probed.
 
     closed ──── `limit` failures in a row, one cause ────► open ──── the pause is over ────► half-open: one message
       ▲                                                     ▲                                is tried, the first
       │                                                     └──── it fails: a longer pause ─────────┤
       └─────────────── the consumer answers, even if it refuses the message ─────────────────────┘
 
-A consumer that could not be connected to, or that says itself that it is not available, has not seen the message. While
-the breaker is open, such a failure uses up no attempt, so an outage gives up no message. After any other failure, a
-probe counts as an attempt, because the message itself may be the cause: in the end it goes to the error queue, and the
-next one is tried.
+If we could not connect to a consumer, or if it says itself that it is not available, it has not seen the message. While
+the breaker is open, such a failure does not count as an attempt, so no message is given up because of an outage. After
+any other failure, a probe counts as an attempt, because the message itself may be the cause. Eventually it goes to the
+error queue, and the next message is tried.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.callee import RETRY_AFTER_LIMIT_S, Answer
 
 SPARED_LIMIT: Final = 500
-"""The most messages with uncounted attempts; while the breaker is open, one message at a time is tried."""
+"""The most messages with uncounted attempts, because only one message at a time is tried while the breaker is open."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class State(msgspec.Struct, frozen=True):
     """The state of a breaker that survives its process.
 
     held: None if it is closed.
-    spared: by the identifier of a message, how many of its deliveries were not attempts.
+    spared: by the identifier of a message, how many of its deliveries do not count as attempts.
     """
 
     held: Held | None = None
@@ -52,7 +52,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 def kept(state: State) -> bytes:
-    """Return the state as the document history stores it."""
+    """Return the state in the form in which the document history stores it."""
     return msgspec.json.encode(state) if state != State() else b""
 
 
@@ -81,8 +81,8 @@ class Breaker:
     Args:
         limit: how many successive failures with one cause open it; 0 for a breaker that never opens.
         retries: the lengths of pauses, the same as the delays between attempts of one message.
-        messages: how many messages must have failed if the messages may be the cause: a single one must not hold up
-            other groups.
+        messages: how many messages must have failed if the messages themselves may be the cause, because a single one
+            must not hold up other groups.
     """
 
     def __init__(self, limit: int, retries: Retries, messages: int = 1) -> None:
@@ -124,7 +124,7 @@ class Breaker:
         return self._spared.get(message, 0)
 
     def answered(self) -> None:
-        """Note that the consumer answered: the breaker closes."""
+        """Note that the consumer answered, which closes the breaker."""
         self._held, self._cause, self._failures = None, "", 0
         self._failed.clear()
 

@@ -1,6 +1,6 @@
 """The consumers of a trigger: an HTTP endpoint or a Python function, and the meaning of its answers.
 
-"Message Consumer Rules" of "Transactions in OSB. Reliable Messaging" knows three answers: the message was received; it
+"Message Consumer Rules" in "Transactions in OSB. Reliable Messaging" has three answers: the message was received; it
 will never be accepted; and anything else, which leaves the outcome open, so the message has to be delivered again.
 
 | the consumer's answer | is |
@@ -12,15 +12,16 @@ will never be accepted; and anything else, which leaves the outcome open, so the
 | a function returns; raises BusinessError; raises anything else, or takes too long | the same three |
 
 After a system error the consumer is called again. A message that becomes a dead letter before that is in doubt if one
-of its calls had no answer, or only a proxy's (502, 504). Any other answer, 500 too, means that it was not taken.
+of its calls had no answer, or only a proxy's answer (502, 504). Any other answer, even 500, means that it was not
+taken.
 
 A service code is the value of the field `code` of a JSON object, or of `error_field`: a text that is not empty, or a
 number that is not 0. A proxy's 404 has none, so a message is not given up because somebody has misspelt an address.
 
 A problem is a JSON object in an answer whose Content-Type is application/problem+json ([RFC 9457]). Frameworks make
 their own problems if an address, a method or a token is wrong. These say no more than the status, and nothing about the
-message: 401, 403, 404, 405 and 407 with a problem whose type is about:blank, or the section of the RFC that has the
-status, are system errors.
+message. So 401, 403, 404, 405 and 407 are system errors if the type of the problem is about:blank, or the section of
+the RFC that has the status.
 """
 
 from __future__ import annotations
@@ -64,29 +65,31 @@ REASON_LIMIT: Final = 300
 RETRY_AFTER_LIMIT_S: Final = 3_600.0
 """The longest wait that a consumer may ask for."""
 TEMPORARY: Final = frozenset({408, 425, 429})
-"""The temporary errors of 400 to 499: Request Timeout, Too Early, Too Many Requests."""
+"""The temporary errors among 400 to 499: Request Timeout, Too Early, Too Many Requests."""
 NOT_THERE: Final = "it cannot be connected to"
 BROKEN: Final = "the connection broke"
 PROBLEM_JSON: Final = "application/problem+json"
 UNAVAILABLE: Final = frozenset({429, 503})
-"""Too Many Requests, Service Unavailable: these answers do not depend on the message."""
+"""Too Many Requests, Service Unavailable. These answers do not depend on the message."""
 OF_PROXIES: Final = frozenset({502, 504})
-"""Bad Gateway, Gateway Timeout: a proxy got no answer to pass on.  [RFC 9110] 15.6.3, 15.6.5"""
+"""Bad Gateway, Gateway Timeout. A proxy got no answer that it could pass on.  [RFC 9110] 15.6.3, 15.6.5"""
 OF_REQUESTS: Final = frozenset({401, 403, 404, 405, 407})
-"""Errors of the request and not of the message, unless a problem says more than the status."""
+"""Errors in the request, not in the message, unless a problem says more than the status."""
 STATUS_ALONE: Final = re.compile(
     r"about:blank|https?://(tools\.ietf\.org/html|www\.rfc-editor\.org/rfc)/rfc(7231|7235|9110)\b.*"
 )
-"""Types of problems that say no more than the status does: the one that RFC 9457 has for it, and those of ASP.NET."""
+"""Types of problems that say no more than the status: the type that RFC 9457 has for this, and those of ASP.NET."""
 SPARE_THREADS: Final = 8
-"""Calls of a function that took too long may still run; beyond this number, no call begins until one of them ends."""
+"""How many calls of a function may still run after they took too long. Beyond this, no call begins until one of them
+ends.
+"""
 
 
 class BusinessError(Exception):
     """Raise this in a consumer's function for a message that it will never accept.
 
     Args:
-        code: a stable word, the service's own.
+        code: a stable word of the service's own.
         text: one line for people.
     """
 
@@ -101,10 +104,11 @@ class Call:
     r"""The call of a consumer about a message.
 
     message: its identifier, `GUID\ordinal`.
-    key: its name in the document history, also for the consumer's own use: the producer's id, else its identifier.
+    key: its name in the document history, which the consumer may use, too: the producer's id, or else its identifier.
     delivery_count: how often it has been delivered, including this time; -1 if unknown.
     content_type: as the producer declared it; empty if it did not.
-    forwarded: the headers that travel with the message, by names in lower case; its sender may have written anything.
+    forwarded: the headers that are forwarded with the message, by names in lower case; its sender may have written
+    anything.
     correlation_id: 20 bytes, zeros for none.
     body_type, application_tag, priority, acknowledgments: as in a `Draft`.
     extension: empty if it is only our envelope.
@@ -113,8 +117,9 @@ class Call:
     cipher: the cipher of its body on its way; empty if it came in clear.
     signature, signed_by: the kind and hash of the verified signature, and the SHA-256 of the certificate that verified
         it; empty if there was none.
-    epoch: rises when another trigger takes over the queue, so late calls of earlier ones can be detected; 0 for none.
-    packet: the whole packet, as `mqproto.simulator.client.ReceivedMessage` reads it.
+    epoch: a number that rises when another trigger takes over the queue, so that late calls from earlier triggers can
+    be detected; 0 for none.
+    packet: the whole packet, in the form that `mqproto.simulator.client.ReceivedMessage` reads.
     origin: the origin in its envelope.
     """
 
@@ -143,7 +148,7 @@ class Call:
 
     @property
     def content(self) -> Body:
-        """Return the decoded body. It is decoded at each call."""
+        """Return the decoded body, which is decoded at each call."""
         return read_body(self.body, self.body_type, self.extension)
 
     def headers(self) -> dict[str, str]:
@@ -192,7 +197,7 @@ class Answer(NamedTuple):
 
     attempt: a business error is FAILED_FOR_GOOD, a system error FAILED_FOR_NOW.
     reason: one line; for a business error it begins with the service code.
-    retry_after_s: the least time until the next attempt, as the consumer asks.
+    retry_after_s: the least time until the next attempt that the consumer asks for.
     cause: for a system error, a word that equal failures share.
     is_unseen: whether the consumer has not seen the message, so the message is not the cause.
     is_in_doubt: whether it is unknown if the consumer has processed the message.
@@ -225,7 +230,9 @@ def system_error(
     is_unseen: bool = False,
     is_in_doubt: bool = False,
 ) -> Answer:
-    """Return a system error: the consumer may have received the message. By default the reason is also the cause."""
+    """Return a system error, after which the consumer may have received the message. By default the reason is also the
+    cause.
+    """
     reason = one_line(reason)
     return Answer(Attempt.FAILED_FOR_NOW, reason, retry_after_s, cause or reason, is_unseen, is_in_doubt)
 
@@ -310,7 +317,7 @@ async def endpoint(
 
 
 def url_of_http(url: str) -> httpx.URL:
-    """Return a URL that can be posted to.
+    """Return a URL to which messages can be posted.
 
     Raises:
         UsageError: the text is not such a URL.
@@ -380,7 +387,7 @@ def _business_error(response: Response, fields: list[str]) -> Answer | None:
 
 
 def _problem(response: Response) -> Answer | None:
-    """Return the business error in a problem, if it is one. Members of wrong types are ignored; the response's status
+    """Return the business error in a problem, if it is one. Members of wrong types are ignored. The response's status
     counts, not the problem's.  [RFC 9457] 3.1
     """
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
@@ -438,7 +445,8 @@ def _of_tls(error: BaseException) -> str:
 
 
 class PythonCallee:
-    """A consumer that is a function, of a Call: a coroutine function of trio, or one that runs in a thread.
+    """A consumer that is a function with a Call as its argument: a coroutine function for trio, or a function that runs
+    in a thread.
 
     A thread cannot be ended from outside: a function that takes too long continues, and its result is dropped.
 

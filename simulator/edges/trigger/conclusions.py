@@ -1,4 +1,4 @@
-"""Carries out the outcome of a delivery: a copy, a count, a line in the log and on the screen, a hold on the queue."""
+"""Carries out the outcome of a delivery: a copy, a count, lines in the log and on the screen, a hold on the queue."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ class Conclusions:
             self._failures.retried(message, ending.reason, next_try_s)
 
     def fenced(self, message: str, ending: Ending) -> None:
-        """Note that another trigger has taken over meanwhile."""
+        """Note that another trigger has taken over in the meantime."""
         self.endings[ending.waypoint] += 1
         self._log_of(message, ending).warning(ending.waypoint, reason=ending.reason)
 
     def rolled_back(self, message: str, ending: Ending, *, on_screen: bool) -> float:
-        """Note that a message will be attempted again. Return after how many seconds."""
+        """Note that a message will be attempted again. Return the seconds until then."""
         self.endings[ending.waypoint] += 1
         delay_s = self._policy.retries.delay_s(ending.attempt, message)
         delay_s = round(max(delay_s, ending.retry_after_s), 3) if ending.pause_s is None else ending.pause_s

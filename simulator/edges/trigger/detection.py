@@ -1,6 +1,6 @@
 """The three steps of mqproto/edge/exactlyonce.py, carried out for the messages of one queue.
 
-The promise is in the order: a message is STARTED on disk before its consumer is called, and the history has its outcome
+The order keeps the promise: a message is STARTED on disk before its consumer is called, and the history has its outcome
 before it leaves its queue. If a program dies in between, the message is not processed again unless a resolver or an
 operator says so.
 """
@@ -36,7 +36,7 @@ class Found(NamedTuple):
     attempt: the number of this attempt: the delivery count or, if that is unknown, the higher count of the history and
         our memory.
     reason: why it is not new, in one line.
-    doubt: for a new message that may still have been processed, because a call had no answer: why this is unknown.
+    doubt: why this is unknown, for a new message that may still have been processed, because a call had no answer.
     """
 
     verdict: Verdict | None
@@ -53,7 +53,8 @@ class Detection:
         owner: the name of this trigger, which outlives its process.
         history: the document history; None if none is used.
         resolver: the document resolver; None if there is none.
-        enabled: if False, each delivery counts as new, and a message may be processed more than once.
+        enabled: whether duplicates are detected. Otherwise each delivery counts as new, and a message may be processed
+            more than once.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Detection:
 
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncIterator[None]:
-        """Within the block no other task of this process handles a message with this key."""
+        """Within the block, no other task of this process handles a message with this key."""
         while key in self._in_hand:
             await self._in_hand[key].wait()
         self._in_hand[key] = trio.Event()
@@ -100,7 +101,7 @@ class Detection:
             self._in_hand.pop(key).set()
 
     async def is_gateways(self, queue: str) -> bool:
-        """Whether a gateway with the same history has acknowledgments come to the queue of this format name.
+        """Whether the queue with this format name gets the acknowledgments of a gateway with the same history.
 
         Raises:
             HistoryError: the history is not available.
@@ -110,7 +111,8 @@ class Detection:
         return (await self._history.look(OWN_QUEUES, queue)).entry is Entry.STARTED
 
     async def judge(self, call: Call, *, patient: bool = False) -> Found:
-        """Steps 1 and 2. If a history is used and does not have the message, it is STARTED there from now on.
+        """Take steps 1 and 2. If a history is used and does not have the message, the message is STARTED there from now
+        on.
 
         Args:
             patient: whether the call may wait to share a flush with others.
@@ -155,15 +157,15 @@ class Detection:
     async def record(self, key: str, attempt: Attempt, outcome: str = "", *, patient: bool = False) -> None:
         """Record in the history how the processing of a message ended.
 
-        If the history cannot be written now, this is written before any other call to it. The message need not wait for
-        that: until then it is STARTED there.
+        If the history cannot be written now, the outcome is written before any other call to the history. The message
+        need not wait for that: until then it is STARTED there.
 
         Args:
             outcome: why it failed for good; or why it failed for now with an unknown result.
-            patient: whether the call may share the flush of the next message's begin.
+            patient: whether the call may wait to share a flush with the beginning of the next message.
 
         Raises:
-            FencedError: another trigger has taken over: for it the message is STARTED, and in doubt.
+            FencedError: another trigger has taken over. For that trigger the message is STARTED, and in doubt.
         """
         if self._history is None:
             return

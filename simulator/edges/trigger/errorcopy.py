@@ -73,9 +73,9 @@ def _like(message: ReceivedMessage) -> Draft:
 
 
 def original_of(copy: ReceivedMessage) -> Draft:
-    """Return the original of a copy, to be sent to its queue again; if that fails, there is a dead letter.
+    """Return the original of a copy, to be sent to its queue again. If it fails there, it becomes a dead letter.
 
-    It has its producer's id or, without one, its old identifier as id: its trigger recognizes it by that.
+    As its id it has the producer's id or, without one, its old identifier, by which its trigger recognizes it.
 
     Raises:
         UsageError: the message is not such a copy.

@@ -1,4 +1,4 @@
-"""Judges a delivered message: whether it is new, and what its consumer answers."""
+"""Judges a delivered message: decides whether it is new, and what its consumer's answer means."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mqproto.simulator.edges.trigger.detection import Detection, Found
 from mqproto.simulator.edges.trigger.resolver import Resolution
 
 FAILURES: Final = {Attempt.FAILED_FOR_GOOD: BUSINESS_ERROR, Attempt.FAILED_FOR_NOW: "system error"}
-"""The error type in the span of an attempt."""
+"""The type of the error in the span of an attempt."""
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Ending(NamedTuple):
     waypoint: the last event that is logged for it.
     failure: why a copy goes to the error queue or the in-doubt queue; empty if there is no copy.
     retry_after_s: for a message that is rolled back, the least time until the next attempt.
-    pause_s: the same for the whole queue, if its breaker holds it; otherwise None.
+    pause_s: the least time until the next attempt for the whole queue, if its breaker holds it; otherwise None.
     """
 
     waypoint: TriggerEvent
@@ -90,7 +90,7 @@ class TriggerJudge:
         self.history_is_away = False
         """Whether no message can be judged until `history_is_back`."""
         self.is_fenced = False
-        """Whether another trigger has taken over: nothing is judged until `lead`."""
+        """Whether another trigger has taken over. If so, nothing is judged until `lead`."""
         self.answers = dict.fromkeys(Attempt, 0)
         self.answered = Durations()
         """How long the consumer took to answer; a timeout counts with its limit."""
@@ -121,7 +121,7 @@ class TriggerJudge:
         self._detection.lead(epoch)
 
     def fence(self) -> None:
-        """Note that another trigger has taken over pending calls."""
+        """Note that another trigger has taken over while calls are pending."""
         self.is_fenced = True
         for scope in self._calls:
             scope.cancel()
@@ -145,9 +145,9 @@ class TriggerJudge:
         """Decide about a message, and call its consumer if it is new.
 
         Args:
-            decided: called when its consumer has processed it, before that is in the history. Later messages begin
-                there in the same transaction, or after it.
-            patient: whether other messages are attempted too, and may share its flush.
+            decided: called when its consumer has processed it, before the history has this outcome. Later messages
+                begin in the history in the same transaction, or after it.
+            patient: whether other messages are attempted, too, and may share its flush.
         """
         call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):

@@ -1,4 +1,4 @@
-"""One trigger of several delivers from a queue; the others stand by, and one of them takes over when it is lost.
+"""Lets one of several triggers deliver from a queue. The others stand by, and one of them takes over when it is lost.
 
 The document history names the leader (simulator/edges/history/leaders.py). A leader raises its beat three times in a
 lease. A standby takes over when the beat has not moved for a lease, or at once if the leader has certainly ended:
@@ -7,10 +7,10 @@ lease. A standby takes over when the beat has not moved for a lease, or at once 
     stopped, or cut off from the history                    a lease later
     comes back after that                                   it is fenced: writes nothing, calls nobody, stands by
 
-A leader sends its epoch with all its actions: with writes to the history; with receives from the node, which takes back
-the messages of earlier epochs, so the order is restored; and to the consumer (MQ-Epoch), which may refuse late calls.
-Messages that an earlier leader was processing are in doubt to the next. Without a history there is no leader, and each
-trigger takes messages that the others have not.
+A leader sends its epoch with all its actions: with writes to the history; with requests for messages to the node, which
+takes back the messages of earlier epochs, so that the order is restored; and to the consumer (MQ-Epoch), which may
+refuse late calls. For the next leader, messages that an earlier leader was processing are in doubt. Without a history
+there is no leader, and each trigger takes messages that the others have not taken.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LEASE_S: Final = 10.0
 BEATS: Final = 3
 """The number of beats in a lease."""
 LOCK_S: Final = 2.0
-"""The longest time for which a program that checks a lock may keep it from its owner."""
+"""The longest time for which a program that checks a lock may keep the lock from its owner."""
 TICKET_BITS: Final = 62
 
 
@@ -46,8 +46,8 @@ class Leadership:
     """One trigger's part in the choice of a leader.
 
     Args:
-        history: the document history; None for none: then this trigger leads at once and for ever, with epoch 0.
-        scope: names the queue in the history.
+        history: the document history; with None, this trigger leads at once and forever, with epoch 0.
+        scope: the name of the queue in the history.
         name: this trigger's name; no two running triggers have the same.
         lease_s: how long to wait for a silent leader.
         is_gone: returns whether the process of the trigger with this name has certainly ended.
@@ -125,10 +125,10 @@ class Leadership:
                 continue  # Nobody can take over either, or else it is heard of at the next beat.
 
     async def confirm(self, *, at_once: bool = False) -> None:
-        """Check that no other trigger has taken over; a process may be stopped at any point, for any time.
+        """Check that no other trigger has taken over, because a process may be stopped at any point, for any time.
 
         Args:
-            at_once: ask the history in any case.
+            at_once: whether to ask the history in any case.
 
         Raises:
             FencedError: another trigger has taken over.
@@ -138,7 +138,8 @@ class Leadership:
             await self._beat()
 
     async def refused(self, reason: str, log: FilteringBoundLogger) -> None:
-        """Handle a node that refuses because a later epoch's trigger receives: the history should know it too.
+        """Handle a refusal by the node because a later epoch's trigger receives. The history should know this epoch,
+        too.
 
         If it does not, the epoch is from another history that also has this queue, and an operator has to choose.
 
@@ -168,7 +169,7 @@ class Leadership:
             await self._history.note(self._scope, self.epoch, note)
 
     async def end(self) -> None:
-        """Resign, so another trigger can lead at once."""
+        """Resign, so that another trigger can lead at once."""
         if self._history is None or not self.epoch:
             return
         with suppress(FencedError, HistoryError):  # It is over anyway.
@@ -220,7 +221,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody holds a lock; False if the lock never existed, because nothing is known then."""
+    """Whether nobody holds a lock. False if the lock never existed, because then nothing is known."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

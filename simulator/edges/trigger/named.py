@@ -1,4 +1,4 @@
-"""Loads a `module:function` from the command line."""
+"""Loads the function of a `module:function` from the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqproto.base.errors import UsageError
 
 
 def find(name: str, usage: str) -> Any:
-    """Return the object of this name; modules are also searched for in the working folder.
+    """Return the object with this name. Modules are also searched for in the working folder.
 
     Args:
         usage: the right form of the option, for the error.

@@ -1,10 +1,10 @@
 """Step 3 of duplicate detection: a document resolver says whether a message has been processed.
 
-A document resolver is an HTTP endpoint that messages are posted to, as to a consumer, and that answers
-`{"status": "NEW"}`, or a Python function of a Call that returns the word; the words are those of "Execute Document
-Resolver Service" in "Summary of Duplicate Detection Process for JMS Triggers". If it cannot be asked now (no answer in
-time, no connection, 5xx, 408, 425, 429; an OSError of a function), it is asked when the message is delivered again. If
-it fails in another way, or gives another answer, the message is in doubt.
+A document resolver is an HTTP endpoint that messages are posted to, as to a consumer, and that answers `{"status":
+"NEW"}`, or a Python function of a Call that returns the word; the words are those of "Execute Document Resolver
+Service" in "Summary of Duplicate Detection Process for JMS Triggers". If it cannot be asked now (no answer in time, no
+connection, 5xx, 408, 425, 429; or a function raises OSError), it is asked when the message is delivered again. If it
+fails in another way, or gives another answer, the message is in doubt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Resolution(NamedTuple):
     """A resolver's answer about a message.
 
     verdict: None if the resolver could not be asked.
-    reason: why the message is in doubt, if the resolver did not answer so itself.
+    reason: why the message is in doubt, if that is not the resolver's own answer.
     """
 
     verdict: Verdict | None

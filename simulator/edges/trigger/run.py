@@ -1,4 +1,4 @@
-"""A trigger as a process: it has a service called for each message of a queue, until SIGTERM or SIGINT."""
+"""A trigger as a process, which calls a service for each message of a queue until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -184,10 +184,10 @@ def error_queue_of(queue: str) -> str:
 
 @asynccontextmanager
 async def _connected(place: Place, node: str, error_queue: str) -> AsyncIterator[Client]:
-    """Yield a client of the node, after making the error queue if it is missing; with an empty name, make none.
+    """Yield a client of the node, after making the error queue if it is missing. If its name is empty, none is made.
 
     Raises:
-        UsageError: there is a queue of this name that takes no copies.
+        UsageError: there is a queue of this name that does not take copies.
     """
     async with connect(place.topology, node, place.directory) as client:
         if error_queue:
@@ -282,10 +282,12 @@ class Meant(NamedTuple):
 
 
 async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
-    """Return the meaning of the names, once known: perhaps only a node that is not running yet knows the queue.
+    """Return the meaning of the names as soon as it is known. Perhaps only a node that is not running yet knows the
+    queue.
 
     Raises:
-        UsageError: no node has such a queue, and all that may have it run; or a queue for copies takes none.
+        UsageError: no node has such a queue, and all nodes that may have it are running; or a queue for copies does not
+            take any.
         FormatNameError: a name is not valid.
     """
     since, is_told = trio.current_time(), False

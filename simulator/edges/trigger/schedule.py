@@ -1,9 +1,9 @@
-"""Decides which message a trigger attempts next, and when it leases another: ordered in groups, groups in parallel.
+"""Decides which message a trigger attempts next, and when it leases another. Groups are ordered, and run in parallel.
 
 A queue hands out its first message that is not leased. A message that was rolled back is the first again, so later ones
-wait for it; if the queue then hands out another message, the first is gone. A decided message on its way out of the
-queue delays nothing: the next of its group is leased by then. No sockets, no clock: time is an argument, and the owner
-of a schedule reports events.
+wait for it. If the queue then hands out another message, the first is gone. A decided message on its way out of the
+queue delays nothing, because the next message of its group is leased by then. This module has no sockets and no clock:
+time is an argument, and the owner of a schedule reports events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar
 from mqproto.simulator.edges.options import LEASE_LIMIT
 
 LEASED_LIMIT_BYTES: Final = 64 * 2**20
-"""The total size of leased messages from which on no further one is leased."""
+"""The total size of leased messages at which no further message is leased."""
 
 Message = TypeVar("Message", bound=Hashable)
 
@@ -56,7 +56,7 @@ class Schedule(Generic[Message]):
         parallel: how many messages are attempted at once, each from another group.
         leases: how many messages are leased at once: those that are attempted or leaving, and those that wait for their
             group or for a free place.
-        ahead: how many of the waiting ones may be from groups without an attempt.
+        ahead: how many of the waiting messages may be from groups without an attempt.
         in_order: whether all messages are one group. Then nothing is leased while a message that was rolled back is not
             yet due.
     """
@@ -78,7 +78,7 @@ class Schedule(Generic[Message]):
     # What is to be done
 
     def wants_lease(self, now_s: float) -> bool:
-        """Whether to request another lease: the message could be attempted if its group is free."""
+        """Whether to request another lease, because its message could be attempted if its group is free."""
         leased = [entry for entry in self._entries.values() if entry.state is not _State.AWAY]
         running = sum(entry.state is _State.RUNNING for entry in leased)
         if self._held_until_s is not None:
@@ -92,7 +92,7 @@ class Schedule(Generic[Message]):
         )
 
     def _is_short(self, running: int, now_s: float) -> bool:
-        """Whether fewer messages can be attempted than should be. In order, the next ones always can."""
+        """Whether fewer messages can be attempted than should be. In order, the next one can always be attempted."""
         return self._in_order or running + len(self._ready(now_s)) < self._parallel + self._ahead
 
     @property
@@ -171,7 +171,7 @@ class Schedule(Generic[Message]):
     def leased(self, message: Message, group: Hashable, *, priority: int = 0, size_bytes: int = 0) -> None:
         """Note that the request was answered with a message.
 
-        priority: the queue hands out higher ones first.
+        priority: the message's priority; the queue hands out higher ones first.
         """
         self._asking = False
         entry = self._entries.get(message)
@@ -185,7 +185,7 @@ class Schedule(Generic[Message]):
         self._groups.setdefault(group, []).append(entry)
 
     def nothing_there(self) -> None:
-        """Note that there is no message, so somebody else has taken the returned ones."""
+        """Note that there is no message, which means that somebody else has taken the returned ones."""
         self._asking = False
         self._drop_expected(at_least=0)
 

@@ -1,4 +1,4 @@
-"""Signs requests, so a consumer can check their origin, by the rules of Standard Webhooks (standardwebhooks.com).
+"""Signs requests by the rules of Standard Webhooks (standardwebhooks.com), so that a consumer can check their origin.
 
 webhook-id           the producer's id of the message, else its identifier: the same at each attempt
 webhook-timestamp    when it was signed, in seconds of Unix time, so that an old request can be refused
@@ -20,12 +20,12 @@ from mqproto.simulator.edges.secretfile import read_secret
 
 PREFIX: Final = "whsec_"
 SIZES: Final = range(24, 65)
-"""The possible numbers of bytes in a secret."""
+"""The possible sizes of a secret in bytes."""
 SECRETS_LIMIT: Final = 8
 
 
 def secrets_in(path: Path) -> tuple[bytes, ...]:
-    """Return the secrets in a file that only its owner may read, one a line: `whsec_` and base64.
+    """Return the secrets in a file that only its owner may read, one per line: `whsec_` and base64.
 
     While one secret replaces another, the file has both, and each request has both signatures.
 

@@ -37,7 +37,7 @@ def standings(place: Place, history: str = "") -> list[TriggerStanding]:
     """Return all queues from which a trigger has delivered, by name.
 
     Args:
-        history: the URL of the document history; empty for the file beside the stores, if it is there.
+        history: the URL of the document history; empty for the file beside the stores, if there is one.
 
     Raises:
         UsageError, HistoryError: the history is not available.

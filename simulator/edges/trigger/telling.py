@@ -1,4 +1,4 @@
-"""Reports over HTTP how messages ended: every end at a trigger, or the ends that a producer asks to be told about.
+"""Reports over HTTP how messages ended: all ends at a trigger, or the ends that a producer wants reported.
 
 Each report is a `Trail`. Before a message leaves its queue, its trail is in the outbox of the document history
 (simulator/edges/history/outbox.py), so it outlives the program that sends it:
@@ -10,9 +10,10 @@ The URL that waits for an end is on disk with the message before its producer ge
 may come before that: the later of the two sends the report. When an operator sends a message again, the same URL waits
 for the end of its next life.
 
-A report is a JSON object, posted once if possible, by the rules for consumers: 200 to 299 means delivered; a service
-code or a problem means given up; after anything else it is posted again after growing pauses, for about two days. Each
-attempt has the same webhook-id, so receivers can drop duplicates. With secrets it is signed by Standard Webhooks.
+A report is a JSON object, posted once if possible, by the rules for consumers. 200 to 299 means that it is delivered; a
+service code or a problem means that it is given up. After anything else it is posted again, with growing pauses, for
+about two days. Each attempt has the same webhook-id, so receivers can drop duplicates. With secrets it is signed by
+Standard Webhooks.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ from mqproto.simulator.edges.trigger.signing import signed
 CALLBACK: Final = "MQ-Callback"
 CALLBACK_TEXT: Final = "a URL that is told when the message has ended; the operator says which hosts may be"
 RETRIES: Final = Retries(interval_s=5, factor=4, limit_s=6 * 3_600, attempts=16, jitter=0.1)
-"""5 s, 20 s, 80 s, ... six hours: about two and a half days in all."""
+"""Pauses of 5 s, 20 s, 80 s, ... up to six hours, about two and a half days in all."""
 TIMEOUT_S: Final = 30.0
 TOGETHER: Final = 8
-"""How many reports are sent at once; a slow receiver holds up few others."""
+"""How many reports are sent at once, so that a slow receiver holds up few others."""
 AGAIN_S: Final = 1.0
-"""How long to wait before trying an unavailable history again."""
+"""How long to wait before an unavailable history is tried again."""
 URL_LIMIT: Final = 2_048
 HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
 
@@ -81,7 +82,7 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
     """Return the report about a message after its trigger's decision; None if it has not ended.
 
     Args:
-        copy_in: the queue that gets a copy, if one is made.
+        copy_in: the queue that gets a copy, if a copy is made.
     """
     state = STATES.get(ending.waypoint)
     if state is None or (ending.waypoint is TriggerEvent.DUPLICATE_DROPPED and call.delivery_count == 1):
@@ -142,7 +143,7 @@ async def tell_end(history: DocumentHistory, message: str) -> bool:
 
 
 async def live_on(history: DocumentHistory, message: str, again: str, queue: str, key: str) -> None:
-    """Let the URL that waited for a message's end also learn about its next life.
+    """Let the URL that waited for a message's end wait for the end of its next life.
 
     Args:
         again: the message's identifier in its next life.
@@ -166,7 +167,7 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
 class Offer:
     """The URLs that may be called. Producers are not trusted, and the gateway can reach hosts that they cannot.
 
-    hosts: what producers may name: `HOST`, with its scheme's default port, or `HOST:PORT`; None for none.
+    hosts: the hosts that producers may name: `HOST`, with its scheme's default port, or `HOST:PORT`; None for none.
     url: gets reports about messages whose producers name no URL; empty for none.
     """
 
@@ -236,7 +237,7 @@ class Teller:
 
     Args:
         sender: its name in the history, the same across restarts; no two running senders have the same.
-        offer: the permitted URLs; stored reports are also sent only to its `url` and to its hosts.
+        offer: the permitted URLs; even stored reports are sent only to its `url` and its hosts.
         secrets: each report is signed with each of them.
     """
 
@@ -262,7 +263,7 @@ class Teller:
         self._news = trio.Event()
 
     async def tell(self, end: Trail, epoch: int = 0) -> None:
-        """Report an end to the operator's URL, once it is stored.
+        """Report an end to the operator's URL. When this returns, the report is stored.
 
         Args:
             epoch: the epoch of the reporting leader, whose scope is the sender; 0 for none.

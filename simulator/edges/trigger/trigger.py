@@ -1,4 +1,4 @@
-"""Calls a consumer for each message of a queue: once if possible, in order, whatever fails.
+"""Calls a consumer for each message of a queue: once if possible, and in order, whatever fails.
 
 A message is received in a transaction, and its outcome is decided within it: the response is part of the same
 transaction as the read. A rollback leaves the message in its place, so nothing is inserted again; until the next
@@ -14,7 +14,7 @@ attempt no task holds it.
 | in doubt | commits, a copy to the in-doubt queue | `in-doubt` |
 | any of these, and the node went away meanwhile | rolls back, or nobody knows | `rolled-back`, or `unsettled` |
 
-If there is no queue for copies, the message is refused, and goes to its sender's dead-letter queue if it asked for
+If there is no queue for copies, the message is refused. It then goes to its sender's dead-letter queue, if it asked for
 that.
 """
 
@@ -54,17 +54,17 @@ from mqproto.simulator.node.control import RolledBack
 PATIENCE_S: Final = 60.0
 """How long one receive waits for a message."""
 PAUSE_S: Final = 0.5
-"""How long to wait before trying an unavailable node or history again."""
+"""How long to wait before an unavailable node or history is tried again."""
 RESIGN_S: Final = 2.0
 """How long an ending trigger may take to resign."""
 AHEAD: Final = 3
-"""How many messages are leased besides the attempted one, in order: those that are leaving, and the next ones."""
+"""How many messages are leased besides the attempted one, if in order: those that are leaving, and the next ones."""
 
 
 class Doing(NamedTuple):
     """A trigger's current activity.
 
-    leads: whether it is the one that delivers; without a history each trigger does.
+    leads: whether it is the trigger that delivers; without a history, each trigger does.
     is_connected: whether its node answers.
     calls: how many messages its consumer is being called for.
     held: why nothing is delivered.
@@ -79,7 +79,7 @@ class Doing(NamedTuple):
 
 
 class _Leased:
-    """A leased message, as other tasks see it."""
+    """A leased message, in the form in which other tasks see it."""
 
     def __init__(self) -> None:
         self.turn = trio.Event()
@@ -170,7 +170,7 @@ class Trigger:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve the queue until `stop`: whenever this trigger leads; connect again whenever the node was gone.
+        """Serve the queue until `stop`, whenever this trigger leads. Connect again whenever the node was gone.
 
         Raises:
             UsageError: there is no such queue.
@@ -250,7 +250,7 @@ class Trigger:
             await self._pause()
 
     def _say_gone(self, reason: str) -> None:
-        """Log that the node is gone, once until it is back."""
+        """Log that the node is gone, but only once until it is back."""
         if not self._node_is_gone:
             self._log.warning("waiting", reason=reason)
         self._node_is_gone = True
@@ -341,7 +341,7 @@ class Trigger:
                 self._is_over(message, ending, broken)
 
     async def _see_who_leads(self, reason: str) -> None:
-        """Find out who leads, after a node refused because a trigger of a later epoch receives."""
+        """Find out who leads, after a node has refused because a trigger of a later epoch receives."""
         try:
             await self._leadership.refused(reason, self._log)
         except FencedError:
@@ -392,7 +392,7 @@ class Trigger:
                 self._log.warning("unrecorded", reason=str(error))
 
     async def _told(self, message: ReceivedMessage, ending: Ending) -> Ending:
-        """Return the ending once the report to the hook is stored; otherwise the message stays until it is."""
+        """Return the ending once the report to the hook is stored. Until then, the message stays."""
         end = end_of(call_for(message), ending, self._place, self.conclusions.copy_to(ending))
         if self.hook is None or end is None:
             return ending
