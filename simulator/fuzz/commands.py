@@ -35,16 +35,16 @@ def parser(
         "binary, headers (readers of bodies), security (what keys open), decode (what is pasted).",
     ] = "mqproto.wire",
     program: Annotated[str, "Instead of --target: a command that reads one packet from stdin."] = "",
-    loop: Annotated[bool, "The command reads many packets, each behind 4 bytes of length."] = False,
+    loop: Annotated[bool, "The command reads many packets, each after its length in 4 bytes."] = False,
     expect: Annotated[
-        list[str] | None, "An exception that means the target refuses a packet; ValueError by default."
+        list[str] | None, "An exception by which the target refuses a packet; ValueError by default."
     ] = None,
     seconds: SecondsOption = SECONDS,
     count: Annotated[int | None, "Stop after this many packets.", "-c", value(min=1)] = None,
     seed: SeedOption = None,
     corpus: Annotated[
         list[Path] | None,
-        "A capture, a file with a packet, or a folder of files, as seeds.",
+        "The seeds: a capture, a file with a packet, or a folder of files.",
         value(exists=True),
     ] = None,
     corpus_out: Annotated[
@@ -52,15 +52,15 @@ def parser(
     ] = None,
     out: OutOption = Path("fuzz-findings"),
     limit_s: Annotated[
-        float, "Seconds of processor time for one packet; for --program, seconds of time.", value(min=0.1)
+        float, "Seconds of processor time for one packet; with --program, of wall-clock time.", value(min=0.1)
     ] = 2,
     memory_mb: Annotated[int, "MiB of memory for the target.", "--memory", value(min=128)] = 512,
     as_json: JsonOption = False,
 ) -> int:
     """Feed a parser packets mutated by the protocol's layouts. Status 1 if it does something wrong.
 
-    Wrong for any parser: an unexpected exception, too much time, too much memory. Wrong for our own codec, too: the
-    generated code and construct disagree, or what was read is not written the same.
+    Any parser is wrong if it raises an unexpected exception, or takes too much time or memory. Our own codec is also
+    wrong if its generated code and construct disagree, or if it does not write what it has read.
     """
     from mqproto.simulator.fuzz.parser import parser as fuzzing
     from mqproto.simulator.fuzz.parser.judges import DEFAULT_EXPECTED
@@ -112,7 +112,7 @@ def peer(
     ping_port: Annotated[int, "The UDP port for malformed Pings.", value(min=1, max=65_535)] = 3_527,
     pid: Annotated[int | None, "The peer's process, to watch.", value(min=1)] = None,
     memory_mb: Annotated[
-        int, "With --pid: MiB that the process may grow by.", "--memory", value(min=16)
+        int, "With --pid: How many MiB the process may grow.", "--memory", value(min=16)
     ] = 512,
     out: OutOption = Path("fuzz-findings"),
     allow_remote: RemoteOption = False,
@@ -120,8 +120,8 @@ def peer(
 ) -> int:
     """Hold hostile conversations with a live queue manager. Status 1 if it misbehaves, 2 if it is not there.
 
-    It misbehaves if it hangs, crashes, sends what it may not, or stops serving others. It may always close a
-    connection. Messages are sent to its queues, so use a peer whose messages nobody needs.
+    It misbehaves if it hangs, crashes, sends something that it may not send, or stops serving others. It may always
+    close a connection. Messages are sent to its queues, so use a peer whose messages nobody needs.
     """
     from mqproto.simulator.fuzz.peer import campaign as fuzzing, peer as peers
 
@@ -165,13 +165,14 @@ def strangers(
     ] = None,
     only: Annotated[list[str] | None, "Run this attack in all its forms, however long it takes."] = None,
     directory: Annotated[Path | None, "A folder for the stores.", "-d"] = None,
-    listing: Annotated[bool, "List the attacks, and run none.", "--list"] = False,
+    listing: Annotated[bool, "List the attacks without running any.", "--list"] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Attack three nodes under honest load, again and again. Status 1 if something does not hold.
 
-    Each honest message must come once, in order, and soon after the attack; throughput during an attack must be at
-    least half of that before it; no node may use more memory, or write more log, than is said at the end.
+    Each honest message must come once, in order, and soon after the attack. Throughput during an attack must be at
+    least half of that before it. No node may use more memory, or write more log, than the limits that are printed at
+    the end.
     """
     from mqproto.simulator.fuzz.hostile import suite, verdict
     from mqproto.simulator.fuzz.hostile.plan import HostilePlan
@@ -194,7 +195,7 @@ def strangers(
 def repeat(
     file: Annotated[Path, ARGUMENT, "The .toml or .bin file of a finding.", value(exists=True)],
     to: Annotated[
-        str | None, "The peer to repeat a conversation with; by default the one it was found at."
+        str | None, "The peer to repeat a conversation with; by default the peer where it was found."
     ] = None,
     as_new: Annotated[
         bool, "Speak as a new queue manager, for a peer that knows the messages of the old one."
@@ -222,7 +223,7 @@ def repeat(
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Yield the report for people: the packets, how many of them each question was asked about, and the findings."""
+    """Yield the report for people: how many packets there were, how many each question was about, and the findings."""
     yield (
         f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
         f"{report.rate:,.0f} a second of one core"
@@ -244,7 +245,9 @@ def lines(report: Report) -> Iterator[str]:
 
 @contextmanager
 def progress(what: str, seconds: float, *, quiet: bool) -> Iterator[Callable[[float, int], None]]:
-    """Show a progress bar; call the yielded function with elapsed seconds and findings so far. Silent in a pipe."""
+    """Show a progress bar; call the yielded function with the elapsed seconds and the findings so far. A pipe shows
+    nothing.
+    """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from mqproto.simulator.base.screen import wide_console

@@ -25,9 +25,9 @@ LONGEST_SLUG: Final = 48
 class FuzzFinding:
     """One fault of a parser or a peer.
 
-    group: the kind of fault, and its place; two findings of one group are one fault.
+    group: the kind of fault, and its place; two findings of one group are the same fault.
     detail: what was seen, in one line.
-    data: the bytes that show it; several packets stand one after the other.
+    data: the bytes that show it; several packets follow each other.
     how: everything needed to repeat it, and to understand it: words, numbers, and lists of them. "fuzz" names the
         fuzzer that repeats it, `parser` or `peer`.
     """
@@ -39,7 +39,7 @@ class FuzzFinding:
 
     @property
     def name(self) -> str:
-        """The name of its files: a short form of the group, and enough of a digest to tell it from others."""
+        """The name of its files: a short form of the group, and enough of a digest to distinguish it from others."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.group.lower())[:LONGEST_SLUG].strip("-")
         return f"finding-{slug}-{hashlib.sha256(self.group.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
@@ -48,7 +48,7 @@ class Findings:
     """The findings of a run, one of each group, and how often each was met.
 
     Args:
-        folder: where their files go as they are found; None keeps them in memory.
+        folder: the folder for their files, which are written as they are found; None to keep them in memory.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -60,14 +60,14 @@ class Findings:
         return len(self.first)
 
     def knows(self, group: str) -> bool:
-        """Return whether there is a finding of this group; if so, count it. It need not be minimised again."""
+        """Return whether there is a finding of this group. If so, it is counted, and need not be minimised again."""
         if group not in self.first:
             return False
         self.counts[group] += 1
         return True
 
     def add(self, finding: FuzzFinding) -> None:
-        """Add the first finding of a group, and save it at once: a fuzzer may not live to its end."""
+        """Add the first finding of a group, and save it at once, because a fuzzer may not live to its end."""
         self.first[finding.group] = finding
         self.counts[finding.group] += 1
         if self.folder is not None:

@@ -1,4 +1,4 @@
-"""Makes findings smaller: leaves out parts for as long as the same fault shows, then makes bytes zero."""
+"""Makes findings smaller: leaves out parts for as long as the same fault shows, and then sets bytes to zero."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def minimised(
 
     Args:
         still: whether some parts show the same fault; it is true for all of them together.
-        tries: how often to ask `still`, at most.
+        tries: how often to ask `still` at most.
     """
     search = shrinking(tuple(parts), [fewer], tries)
     try:
@@ -37,8 +37,8 @@ async def minimised(
 def minimised_packet(packet: bytes, still: Callable[[bytes], bool], tries: int = TRIES) -> bytes:
     """Return the shortest packet, and the plainest of that length, that still shows the same fault.
 
-    Whole sections go first, then fields, then bytes, each with PacketSize unchanged or repaired. The remaining bytes
-    become zero where the fault still shows.
+    Whole sections are left out first, then fields, then bytes, each with PacketSize unchanged or repaired. The
+    remaining bytes are set to zero where the fault still shows.
     """
     return shrunk(packet, STEPS, still, tries)
 
@@ -58,8 +58,8 @@ def without_announced(packet: bytes) -> Iterator[bytes]:
 def lower_lengths(packet: bytes) -> Search[bytes]:
     """Make lengths and counts as small as possible, so that the bytes they count can go.
 
-    A count beyond the end of the packet is only halved: the limit of memory or time is not sharp, and a finding
-    exactly at it would not show again.
+    A count beyond the end of the packet is only halved, because the limit of memory or time is not sharp, and a finding
+    exactly at the limit would not show again.
     """
     for field in fields_of(packet):
         if not role_of(field.section, field.name).derived:
@@ -77,7 +77,7 @@ def lower_lengths(packet: bytes) -> Search[bytes]:
 
 
 def fewer_bytes(packet: bytes) -> Search[bytes]:
-    """Leave out bytes, halves first, from the end: later bytes mostly depend on earlier ones."""
+    """Leave out bytes, halves first, from the end, because later bytes mostly depend on earlier ones."""
     size = len(packet) // 2
     while size:
         end = len(packet)
@@ -92,7 +92,7 @@ def fewer_bytes(packet: bytes) -> Search[bytes]:
 
 
 def zeros(packet: bytes) -> Search[bytes]:
-    """Make bytes zero, many at a time first."""
+    """Set bytes to zero, many at a time at first."""
     size = len(packet)
     while size:
         for start in range(0, len(packet), size):

@@ -1,9 +1,9 @@
 """Mutations of valid packets, derived from the layouts.
 
-`mutants` goes through every single mutation of a packet in a fixed order; `mutate` draws one, or a few stacked.
-They aim at the ways in which parsers break: counts that wrap when doubled, aligned or added, flags that announce
-missing parts, sections that end in unexpected places. Each mutation leaves PacketSize unchanged, or repairs it to make
-a parser read on.
+`mutants` goes through every single mutation of a packet in a fixed order; `mutate` draws one mutation, or a few that
+are combined. They aim at the ways in which parsers break: counts that wrap when doubled, aligned or added, flags that
+announce missing parts, sections that end in unexpected places. Each mutation leaves PacketSize unchanged, or repairs it
+to make a parser read on.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _WORDS: Final = (
     *(number.to_bytes(2, "little") for number in (0x8000, 0xFFFF)),
     SIGNATURE.to_bytes(4, "little"),
 )
-"""Values to overwrite a few bytes with: limits, and the signature of a packet."""
+"""Values with which a few bytes are overwritten: limits, and the signature of a packet."""
 
 LONG_FIELD: Final = 1024
-"""A longer field is cut only in its first and last LONG_FIELD // 2 bytes; more cuts would teach nothing."""
+"""A longer field is cut only in its first and last LONG_FIELD // 2 bytes, because more cuts would teach nothing."""
 SMALL_CHOICE: Final = 32
 """If a field, or some of its bits, can have at most this many values, each value is tried."""
 
@@ -58,7 +58,7 @@ class Mutant(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """One change to one packet: `new` in place of the bytes from `start` to `stop`."""
+    """One change to one packet: `new` replaces the bytes from `start` to `stop`."""
 
     name: str
     kind: str
@@ -71,7 +71,7 @@ class Edit(NamedTuple):
 
 
 class FieldGroup(NamedTuple):
-    """Fields that stand together under one name: a header, a queue's name, an element of a list."""
+    """Fields that are together under one name: a header, a queue's name, or an element of a list."""
 
     name: str
     start: int
@@ -94,7 +94,7 @@ def mutants(packet: bytes) -> Iterator[Mutant]:
 
 
 def mutate(packet: bytes, dice: random.Random) -> Mutant:
-    """Draw one mutation, or a few stacked: each is systematic, or an accident to a few bytes."""
+    """Draw one mutation, or a few that are combined: each is systematic, or an accident to a few bytes."""
     plan = plan_of(packet)
     roll = dice.random()
     edits = [plan.draw(dice) for _ in range(1 if roll < 0.6 else 2 if roll < 0.9 else 3)]
@@ -128,7 +128,7 @@ def with_honest_size(data: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def plan_of(packet: bytes) -> EditPlan:
-    """Return the plan of a packet; it is cached, because a fuzzer mutates a packet many times."""
+    """Return the plan of a packet. It is cached, because a fuzzer mutates a packet many times."""
     return EditPlan(packet)
 
 
@@ -146,7 +146,7 @@ class EditPlan:
         self._has_size = any(field.name == "base.packet_size" for field in self.fields)
 
     def repairable(self, edit: Edit) -> bool:
-        """Whether PacketSize may be repaired after an edit: there is one, and the edit does not write it."""
+        """Whether PacketSize may be repaired after an edit. It may if there is one, and the edit does not write it."""
         return self._has_size and (edit.start >= _SIZE_AT + _WORD.size or edit.stop <= _SIZE_AT)
 
     def draw(self, dice: random.Random) -> Edit:
@@ -179,7 +179,7 @@ class EditPlan:
                 return Edit(f"{counted(len(some))} at byte {at} doubled", "doubled", at, at, some)
 
     def truncations(self) -> Iterator[Edit]:
-        """Yield a cut after every byte; they are too many to store."""
+        """Yield a cut after every byte. There are too many of these to store."""
         size = len(self.packet)
         for field in self.fields:
             for at in range(field.offset, field.offset + field.size):

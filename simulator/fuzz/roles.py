@@ -1,4 +1,4 @@
-"""What the layouts say about each field: which are counts, which are constant, which bits have names.
+"""What the layouts say about each field: which fields are counts, which are constant, and which bits have names.
 
 Mutations rely on this: a new field of a layout is mutated according to its purpose, which is stated only once.
 """
@@ -33,7 +33,7 @@ class Role(NamedTuple):
     derived: whether it follows from other fields: a length, a size, a count.
     constant: whether it always has the same value.
     limits: numbers that occur in the rules about it.
-    bits: its bits that have names.
+    bits: those of its bits that have names.
     """
 
     derived: bool = False
@@ -108,7 +108,7 @@ def _roles() -> dict[tuple[str, str], Role]:
 
 
 ROLES: Final = _roles()
-"""Keyed by the section of the specification and the name in its layout."""
+"""The roles, by the section of the specification and the name in its layout."""
 
 PLAIN: Final = Role()
 

@@ -1,8 +1,8 @@
 """The process that attacks: cases of simulator/fuzz/peer, one after the other, by one attacker or many at once.
 
 It reads orders from its standard input, one line of JSON each, and answers each with a line. All its attackers together
-take at most SHARE of a core: they run on the same machine as their victims, and their own cost must not count as the
-attack's cost to a node. Before an attack they rehearse it: they make cases at the same share and send none.
+take at most SHARE of a core, because they run on the same machine as their victims, and their own cost must not count
+as the attack's cost to a node. Before an attack they rehearse it: they make cases at the same share and send none.
 
     python -m mqproto.simulator.fuzz.hostile.attackers
 """
@@ -33,11 +33,11 @@ SHARE: Final = 0.4
 """The share of one core for all attackers together."""
 BEAT_S: Final = 0.01
 HOLD_S: Final = 0.25
-"""How long connections stay idle at a step WATCH."""
+"""How long connections stay idle at a step with WATCH."""
 PATIENCE_S: Final = 1.0
-"""How long an attacker waits for an answer, or for its data to be read, before it goes on or begins anew."""
+"""How long an attacker waits for an answer, or until its data is read, before it continues or starts again."""
 FIRST_S: Final = 60.0
-"""How much longer an attack may last until its first case is over: on a busy machine that case may start late."""
+"""How much longer an attack may last until its first case is over, which may start late on a busy machine."""
 
 
 class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     tactic: a name in TACTICS.
     sources: the address of each attacker; none for a rehearsal.
-    presented: the queue manager whose name they use; empty for queue managers of their own.
+    presented: the queue manager whose name they use; empty if they use queue managers of their own.
     known: other queue managers that the node knows.
     queues: direct names of its queues: the first and the last are open to strangers, and the last takes transactions.
     """
@@ -64,7 +64,7 @@ class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attack did and cost.
+    """What an attack did, and what it cost.
 
     broken_off: cases that ended early, because there was no connection or the node stopped reading.
     """
@@ -80,7 +80,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hearing(Conduct):
-    """Waits for an answer wherever a case waits, without judging it: a judge could not keep up with a node."""
+    """Waits for an answer wherever a case waits, without judging it, because a judge could not keep up with a node."""
 
     def __init__(self, server: Guid | None = None) -> None:
         super().__init__(server)
@@ -174,7 +174,7 @@ async def _attack(
     turn: trio.Lock,
     one_is_over: trio.Event,
 ) -> None:
-    """Run one attacker, case after case. Only one attacker makes a case at a time; the others speak meanwhile."""
+    """Run one attacker, case after case. Only one attacker makes a case at a time, while the others speak."""
     for number in numbers:
         async with turn:
             await ration.wait()
@@ -189,7 +189,9 @@ async def _attack(
 
 
 def _case(order: AttackOrder, number: int, source: str) -> Case:
-    """Make a case. Each source has its own queue managers: a node refuses one seen at another host within the hour."""
+    """Make a case. Each source has its own queue managers, because a node refuses one that it saw at another host
+    within an hour.
+    """
     presented = guid_from_text(order.presented) if order.presented else None
     known = tuple(map(guid_from_text, order.known))
     target = PeerTarget(order.queues, guid_from_text(order.server), presented, int(time.time()), known)

@@ -28,7 +28,7 @@ ATTACKERS: Final = 16
 BODIES: Final[Sizes] = ((1_000, 200, 1_500),)
 NO_END: Final = 10**9
 AHEAD: Final = {"orders": 300, "notes": 100, "direct": 100, "late": 50}
-"""How many messages for a queue are on their way at a time: the next is sent when one of them has come."""
+"""How many messages for a queue are on their way at a time. The next one is sent when one of them has arrived."""
 LATE: Final = "late"
 """The queue whose consumer pauses, which delays its FinalAcks; it does not count towards throughput."""
 BEAT_S: Final = 0.02
@@ -89,7 +89,7 @@ destination = "intermediate"
 [route.destination]
 sender = "intermediate"
 """
-"""The links for direct names, which lead straight to their node; with TLS, they use it, too."""
+"""The links for direct names, which lead straight to their node. With TLS, they use it, too."""
 CERTIFICATE: Final = (
     "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
     "-subj /CN={node} -keyout {node}.key -out {node}.pem"
@@ -98,11 +98,11 @@ CERTIFICATE: Final = (
 
 
 def topology_of(network: str, folder: Path, *, tls: bool) -> Topology:
-    """Return the chain at addresses of its own, 127.x.y.1 to 3, and at port 1801, where direct names find it.
+    """Return the chain at addresses of its own, from 127.x.y.1 to 3, and at port 1801, where direct names find it.
 
     Args:
         network: such as `127.7.7`.
-        folder: certificates go there if there is TLS.
+        folder: the folder for certificates, if there is TLS.
 
     Raises:
         UsageError: there is no openssl to make them.
@@ -159,7 +159,7 @@ class Chain(Rig):
         return 0 if self.is_paused else len(self.flows[queue].consumer.received) + AHEAD[queue]
 
     async def emptied(self, patience_s: float) -> float | None:
-        """Wait until every sent message has come; return the seconds it took, or None if it takes too long."""
+        """Wait until every sent message has come. Return the seconds that this took, or None if it takes too long."""
         began_s = trio.current_time()
         with trio.move_on_after(patience_s):
             await until(lambda: all(flow.is_empty for flow in self.flows.values()), BEAT_S)
@@ -167,7 +167,7 @@ class Chain(Rig):
         return None
 
     def received_between(self, start_s: float, end_s: float) -> int:
-        """Return how many messages came in that time to consumers that never pause."""
+        """Return how many messages came in this period to consumers that never pause."""
         return sum(
             start_s <= message.at_s < end_s
             for queue, flow in self.flows.items()

@@ -1,4 +1,4 @@
-"""The attacks of a run, their order, number of attackers and duration; all follow from a seed and the time."""
+"""The attacks of a run, their order, number of attackers and duration, which all follow from a seed and the time."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ RESTARTS: Final = (
 class Form(NamedTuple):
     """The number of attackers and their addresses.
 
-    spread: each attacker has an address of its own.
-    as_neighbour: they use a neighbour's own address and name; the links have TLS then.
+    spread: whether each attacker has an address of its own.
+    as_neighbour: whether they use a neighbour's own address and name; the links then have TLS.
     """
 
     text: str
@@ -63,7 +63,7 @@ PLAIN_FORMS: Final = (
     Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
 )
 MANY: Final = Form("250 attackers at 250 addresses", 250, spread=True)
-"""For HELD, in which one attacker alone does little."""
+"""The form for HELD, in which one attacker alone does little."""
 TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 
 
@@ -71,7 +71,7 @@ TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 class HostilePlan:
     """What to run.
 
-    only: the only tactics to use, each in all forms, however long that takes; empty for all that fit into the time.
+    only: the tactics to use, each in all forms, however long that takes; empty for all tactics that fit into the time.
     rounds: at most this many attacks with TLS, and as many without; None for as many as fit into the time.
     timed: whether to judge throughput and times; promises that do not depend on the machine are always judged.
     patience_s: how long after an attack honest messages may be on their way before they count as blocked.
@@ -101,7 +101,7 @@ class HostilePlan:
         return min(max(self.seconds / ROUNDS, SHORTEST_S), LONGEST_S)
 
     def attacks(self, *, tls: bool) -> Iterator[tuple[str, Form]]:
-        """Yield tactics and forms in order: each tactic once in one form, then each in another."""
+        """Yield tactics and forms in order: each tactic once in one form, and then each in another form."""
         forms = TLS_FORMS if tls else PLAIN_FORMS
         others = [name for name in TACTICS if name not in KNOWN]
         chance(self.seed, "order", str(tls)).shuffle(others)

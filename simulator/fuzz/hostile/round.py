@@ -1,8 +1,8 @@
-"""One attack and its measurements: first the load alone, then the load and the attack, then the rest of the load.
+"""One attack and its measurements: first the load alone, then the load with the attack, then the rest of the load.
 
-While the load is alone, the attackers rehearse, and take as much of the processor as they will later. The load is sent
-as fast as it arrives. So its rate shows the attack's cost to the nodes, without the cost of the attackers on the same
-machine.
+While the load is alone, the attackers rehearse, and take as much of the processor as they will take later. The load is
+sent as fast as it arrives. So its rate shows what the attack costs the nodes, without the cost of the attackers on the
+same machine.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from mqproto.simulator.topology import Node
 from mqproto.wire import guid_text
 
 ALONE_SHARE: Final = 0.5
-"""How long the load is alone first, as a share of the attack's time."""
+"""How long the load is alone at first, as a share of the attack's time."""
 SETTLED_S: Final = 0.3
-"""How long the load has to get going before its rate is taken."""
+"""How long the load has to get going before its rate is measured."""
 LOOK_S: Final = 0.5
 """The time between two requests for the queues of the attacked node."""
 UNFINISHED_BYTES: Final = Settings().strangers_unfinished_bytes
 NETWORKS: Final = (251, 254)
-"""The range of the second number of the attackers' addresses; nodes have others. Each round has new addresses,
+"""The range of the second number in the attackers' addresses; nodes have other numbers. Each round has new addresses,
 because a node remembers the cost of a host for longer than the attack lasts."""
 
 
 class Round:
-    """One attack in one form, on one node chosen by dice."""
+    """One attack in one form, on one node that dice have chosen."""
 
     def __init__(self, chain: Chain, crowd: Attackers, plan: HostilePlan, tactic: str, form: Form) -> None:
         self._chain = chain
@@ -150,7 +150,7 @@ class Round:
     # Afterwards
 
     def _compare(self, began_s: float, ended_s: float) -> None:
-        """Check that each honest message came once and in order; after a restart, recoverable ones may come twice."""
+        """Check that each honest message came once and in order. After a restart, recoverable ones may come twice."""
         delays: list[float] = []
         found: dict[str, Found] = {}
         for queue, flow in self._chain.flows.items():
@@ -168,7 +168,7 @@ class Round:
         self.ordeal.worst_ms = delays[-1] if delays else 0.0
 
     async def _look_after(self) -> None:
-        """Check that every node still runs in its process; remove the strangers' messages from the queues."""
+        """Check that every node still runs in its process, and remove the strangers' messages from the queues."""
         for node in self._chain.supervisor.running.values():
             if node.process.poll() is not None:
                 self.ordeal.wrongs.append(str(node.failure()))

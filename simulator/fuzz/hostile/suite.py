@@ -19,16 +19,16 @@ from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
 from mqproto.simulator.rig.rig import new_folder
 
 LONGER: Final = 3
-"""If too little came during an attack, it is repeated and lasts this many times as long."""
+"""If too little came during an attack, it is repeated, and lasts this many times as long."""
 NETWORKS: Final = 250
-"""The second number of the nodes' addresses is from 1 to this."""
+"""The second number in the nodes' addresses is from 1 to this."""
 
 
 async def run_strangers(plan: HostilePlan, show: Callable[[Ordeal], None] = lambda ordeal: None) -> Report:
     """Attack until the time is over.
 
     Args:
-        show: is given each attack when it is over.
+        show: gets each attack when it is over.
 
     Raises:
         NodeError: a node does not start.
@@ -56,7 +56,7 @@ async def _run_part(
     *,
     tls: bool,
 ) -> None:
-    """Run all attacks with TLS, or without. If honest messages stay blocked, the next one begins with new nodes."""
+    """Run all attacks with TLS, or all without. If honest messages stay blocked, the next begins with new nodes."""
     share = 1 - PLAIN_SHARE if tls else PLAIN_SHARE if plan.with_tls else 1
     ends_at = trio.current_time() + plan.seconds * share
     attacks = plan.attacks(tls=tls)

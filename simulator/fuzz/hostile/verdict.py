@@ -18,22 +18,23 @@ from mqproto.simulator.rig.verdict import Found, RunOracle, judged
 LEAST_SHARE: Final = 0.5
 """The least honest throughput during an attack, as a share of that before it."""
 RECOVERY_S: Final = 10.0
-"""Everything sent before an attack's end must have come this long after it."""
+"""The seconds after an attack's end within which everything sent before that end must have come."""
 ANSWER_S: Final = 5.0
 """How long an operator may wait for `queues` of the attacked node."""
 
 
 @dataclass(slots=True)
 class Ordeal:
-    """One attack on one node, and how the honest messages fared.
+    """One attack on one node, and what happened to the honest messages.
 
     form: how many attackers there were, and where they came from.
-    restarts: whether a neighbour of the node was killed and started again meanwhile; then throughput is not judged.
-    before_per_s, during_per_s: honest messages that came.
-    typical_ms, worst_ms: median and longest time until an honest message came that was sent during the attack.
-    recovered_s: from the attack's end until all messages had come; None if that took longer than the patience.
+    restarts: whether a neighbour of the node was killed and started again meanwhile; if so, throughput is not judged.
+    before_per_s, during_per_s: how many honest messages came per second.
+    typical_ms, worst_ms: the median and the longest time until the arrival of an honest message that was sent during
+    the attack.
+    recovered_s: the time from the attack's end until all messages had come; None if it was longer than the patience.
     answer_s: the longest that `queues` of the node took.
-    wrongs: nodes that ended, and packets that are kept though they are not whole.
+    wrongs: nodes that ended, and packets that are kept even though they are incomplete.
     found: what is wrong with honest messages.
     """
 
@@ -114,7 +115,7 @@ class Ordeal:
 
     @property
     def log_bytes(self) -> int:
-        """The log bytes of the node that wrote most."""
+        """The number of log bytes from the node that wrote most."""
         return max((figures.log_bytes for figures in self.nodes.values()), default=0)
 
     @property
@@ -128,7 +129,7 @@ class Report:
     """The results of a run.
 
     timed: whether throughput and times were judged.
-    stores: where the nodes' stores and logs are; they are removed if all held.
+    stores: the folder of the nodes' stores and logs; it is removed if all promises held.
     """
 
     seed: int
@@ -165,7 +166,7 @@ class Report:
 
 
 def show_report(report: Report) -> None:
-    """Print the limits and the broken promises; each attack has had its line."""
+    """Print the limits and the broken promises. Each attack has already had its line."""
     console = wide_console()
     console.print()
     console.print(

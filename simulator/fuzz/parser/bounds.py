@@ -20,14 +20,14 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class TookTooLong(BaseException):
-    """Not an Exception: a parser that catches every Exception must not catch this."""
+    """The parser took too long. Not an Exception, because a parser that catches every Exception must not catch this."""
 
 
 class Watch:
     """Stops a parser that takes too long.
 
     Args:
-        limit_s: seconds of processor time: a busy machine then causes no findings.
+        limit_s: seconds of processor time, so that a busy machine causes no findings.
 
     packets: the caller increments this for each packet.
     """
@@ -63,9 +63,10 @@ class Watch:
 
 @contextmanager
 def memory_limit(more_bytes: int) -> Iterator[None]:
-    """Allow this much memory beyond what is in use now: an allocation beyond the limit is a MemoryError.
+    """Allow this much memory beyond what is in use now. An allocation beyond the limit raises MemoryError.
 
-    A nested block replaces the limit, wider or narrower. Only on Linux; other systems get no limit.
+    A nested block replaces the limit, whether its own is higher or lower. This works only on Linux; other systems get
+    no limit.
     """
     if not _STATM.exists():
         yield

@@ -1,9 +1,9 @@
-"""The judge of our own codec: it checks some properties of each packet, and slower ones of a few.
+"""The judge of our own codec. It checks some properties of each packet, and slower ones of a few packets.
 
 For every packet, within the time and the memory that the fuzzer allows:
 - the generated code reads it, or refuses it by one of its REFUSALS, and so does the code that only checks;
-- the record is written as the same bytes, and PacketBuffer finds exactly this packet in them.
-For the first packets that take a new way through the codec, and for one in ONE_IN of the others:
+- the record is written as the same bytes, and PacketBuffer finds exactly this packet in them. For the first packets
+that take a new way through the codec, and for one in ONE_IN of the other packets:
 - the reference agrees: field by field, padding and reserved bits too, or by a WireFormatError with the same text; and
   it writes the same bytes.
 For a quarter of these, because both take long:

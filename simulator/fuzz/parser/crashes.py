@@ -25,7 +25,7 @@ GET_REGISTERS: Final = 0x4204
 GENERAL: Final = 1
 """Requests of ptrace(2), and a set of registers."""
 REGISTER_COUNT: Final = 128
-"""More registers than a processor has."""
+"""A number greater than that of any processor's registers."""
 STACK_BYTES: Final = 64 * 2**10
 """How much of the stack is searched for callers."""
 

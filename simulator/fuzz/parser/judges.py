@@ -20,7 +20,7 @@ from mqproto.simulator.edges.trigger.named import find, function
 from mqproto.simulator.fuzz.parser.bounds import TookTooLong
 
 BURST: Final = 500
-"""How many mutations of one packet are tried in a row; its possible edits are then found only once."""
+"""How many mutations of one packet are tried in a row, so that its possible edits are found only once."""
 DEFAULT_EXPECTED: Final = ("ValueError",)
 _OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 
@@ -49,7 +49,7 @@ class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its
     Args:
         oracle: the property that should have held.
         detail: what was seen.
-        group: tells apart faults of one oracle in different places.
+        group: distinguishes faults that one oracle finds in different places.
     """
 
     def __init__(self, oracle: str, detail: str, group: str = "") -> None:

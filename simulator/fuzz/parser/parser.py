@@ -38,9 +38,11 @@ from mqproto.simulator.fuzz.parser.readers import TARGETS
 from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files, save_corpus
 
 CORPUS: Final = 512
-"""How many packets that took a new way are kept for further mutation."""
+"""How many packets that took a new way are kept, so that they can be mutated further."""
 LARGEST: Final = 4_096
-"""Larger packets are not kept, and not all of their mutations are tried: that would take all the time."""
+"""The size of the largest packets that are kept, and whose mutations are all tried. Larger ones would take all the
+time.
+"""
 MINIMISE_S: Final = 10.0
 """The processor time for minimising a finding."""
 HASTE: Final = 8
@@ -50,7 +52,7 @@ UNLIMITED: Final = 2**60
 OURS: Final = "mqproto.wire"
 """The target for our own codec."""
 FAULTS: Final = (Exception, TookTooLong, SystemExit)
-"""The exceptions that are findings; Ctrl-C is not."""
+"""The exceptions that are findings. Ctrl-C is not one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +61,13 @@ class Options:
 
     target: `module:function`, OURS, or one of TARGETS.
     program: instead of a target, a program that reads one packet from its standard input.
-    loop: whether the program reads many packets, see Program.
+    loop: whether the program reads many packets (see Program).
     expect: the exceptions by which a foreign function refuses a packet.
     seconds: wall-clock time.
     packets: stop after this many; the same number and seed give the same packets.
     corpus: files with further packets to begin with.
-    corpus_out: a folder for the seeds, packets that took a new way, and a dictionary; None writes none.
-    folder: where findings go; None keeps them in memory.
+    corpus_out: a folder for the seeds, packets that took a new way, and a dictionary; None to write nothing.
+    folder: the folder for findings; None to keep them in memory.
     limit_s: processor time that the parser may take for one packet.
     memory_mb: how much memory it may take in all, beyond that in use at the start.
     """
@@ -90,7 +92,9 @@ class Options:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory limit; UNLIMITED for a program, which would inherit it: many reserve more than they use."""
+        """The memory limit; UNLIMITED for a program, which would inherit it, because many programs reserve more than
+        they use.
+        """
         return UNLIMITED if self.program else self.memory_mb * 2**20
 
 
@@ -169,7 +173,7 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
 
 
 def material_of(options: Options) -> Material:
-    """Return the inputs for a target: packets, unless it is one of our readers of other formats."""
+    """Return the inputs for a target. These are packets, unless it is one of our readers of other formats."""
     if not options.program and options.target in TARGETS:
         material = TARGETS[options.target].material
         material.seeds = [*from_files(options.corpus, as_they_are=True), *material.seeds]
@@ -320,7 +324,7 @@ class Fuzzer:
                 yield self.material.mutant(packet, self.dice)
 
     def _try_seeds(self) -> None:
-        """Try the unmutated packets. It is useless to fuzz a parser that refuses them all."""
+        """Try the unmutated packets, because it is useless to fuzz a parser that refuses them all."""
         refused = 0
         for seed in self.material.seeds:
             self.watch.packets += 1

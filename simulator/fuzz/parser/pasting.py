@@ -17,7 +17,7 @@ from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, generated
 from mqproto.wire import inspect_stream
 
 SHOWN: Final = 8
-"""How many packets of a stream are checked: construct takes a millisecond for each."""
+"""How many packets of a stream are checked, because construct takes a millisecond for each."""
 QUESTION: Final = "is bytes, each shown once, or refused in a line"
 WORDS: Final = (
     b"0000  ", b"00000010: ", b"0000020 ", b"*\n", b"\n", b"  |", b"|\n", b"  >..<", b"0x", b"{", b"}", b"/*", b"*/",
@@ -27,7 +27,7 @@ WORDS: Final = (
 
 
 def ask(data: bytes) -> Hashable:
-    """Check that input is read as bytes or refused in one line, and that each byte is shown once, as JSON too."""
+    """Check that input is read as bytes or refused in one line, and that each byte is shown once, also as JSON."""
     try:
         found = read_pasted(data, "it")
     except UsageError as error:
@@ -71,7 +71,7 @@ def _letters(data: bytes) -> str:
 
 
 def _words(data: bytes) -> bytes:
-    """Return a dump as hexdump prints it, with a * for repeated lines."""
+    """Return a dump in hexdump's form, with a * for repeated lines."""
     lines: list[str] = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]

@@ -20,11 +20,11 @@ from mqproto.simulator.fuzz.parser.crashes import where_it_died
 from mqproto.simulator.fuzz.parser.judges import Broken
 
 SANITIZER: Final = re.compile(r"(\w+Sanitizer: [\w-]+)|runtime error: ([^\d\n]+)")
-"""Messages of C compilers' sanitizers; they end a program with a status that a refusal may have, too."""
+"""Messages of C compilers' sanitizers, which end a program with a status that a refusal may have, too."""
 FRAME: Final = re.compile(
     r"#\d+ 0x[0-9a-f]+ in (?!_|(?:mem|str|abort|raise|free|malloc|calloc|realloc)\w*\b)(\w+)"
 )
-"""A line of their stack traces that is not inside an allocator, a copying function or the sanitizer."""
+"""The form of a line in their stack traces that is not inside an allocator, a copying function or the sanitizer."""
 BURST: Final = 50
 NO_END: Final = 1_000
 """Stands for the status of a program that had to be killed; no program ends with it."""
@@ -38,8 +38,9 @@ class Program:
     Args:
         command: in shell syntax, but no shell runs it.
         limit_s: wall-clock time for each process, and so for a whole block.
-        loop: it reads one packet after another, each after its length (4 bytes, little-endian), and ends with status
-            0 when there are no more. It may answer each with a byte: 0 to accept it, otherwise another.
+        loop: whether it reads one packet after another, each after its length (4 bytes, little-endian), and ends with
+            status 0 when there are no more. It may answer each packet with a byte: 0 to accept it, or another to refuse
+            it.
 
     Raises:
         UsageError: there is no such program.

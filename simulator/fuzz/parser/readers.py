@@ -1,7 +1,7 @@
 """Our own readers as targets of `mqproto fuzz parser`: xml, activex, binary, headers, security, decode.
 
-Each has valid inputs, words of its format, and a judge: the reader must explain the bytes, or say in one line why it
-cannot, and its explanation must hold. The fuzzer watches time and memory.
+Each has valid inputs, words of its format, and a judge. The reader must explain the bytes, or say in one line why it
+cannot, and its explanation must be correct. The fuzzer watches time and memory.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from mqproto.simulator.fuzz.parser.material import Material, Packets, Writings
 from mqproto.simulator.fuzz.parser.seeds import generated
 
 _NUMBERS: Final = re.compile(r"'.*'|[0-9][0-9,]*", re.DOTALL)
-"""The parts of a reason that differ from body to body."""
+"""The parts of a reason that differ between bodies."""
 _LETTERS: Final = "ab c<&>'\"\\\n\r\t\0\x1bäß€\U0001f4e8\ufffe"
 _ENDS_WITH_NUL: Final = ("VT_LPSTR", "VT_LPWSTR")
-"""Texts that are shown with everything after a NUL, but cannot be written with one."""
+"""Types whose texts are shown with everything after a NUL, but cannot be written with one."""
 _INTEGERS: Final = (0, -1, 127, 128, 2**15, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63), 2**64 - 1)
 
 
@@ -127,7 +127,7 @@ def _same(value: Value) -> str:
 
 
 def _shape(value: Value, depth: int = 2) -> Hashable:
-    """Return the rough structure of a value: the fuzzer continues from inputs with a new one."""
+    """Return the rough structure of a value. The fuzzer continues from inputs that have a new one."""
     if isinstance(value, Tree) and depth:
         return "Tree", tuple(_shape(member, depth - 1) for _, member in value.members[:4])
     if isinstance(value, list) and depth:
@@ -149,7 +149,7 @@ def _activex(data: bytes) -> Hashable:
 
 
 def _headers(data: bytes) -> Hashable:
-    """Check that headers are found or not, and that they read the same after writing."""
+    """Check that headers are found or not, and that they are read the same after they are written."""
     found = read_headers(data)
     if found is None:
         return None, data[:1]
@@ -340,4 +340,4 @@ TARGETS: Final = {
     "security": ReaderTarget(guarded.QUESTION, guarded.ask, guarded.seeds, [], generated, has_packets=True),
     "decode": ReaderTarget(pasting.QUESTION, pasting.ask, pasting.seeds, pasting.WORDS, pasting.drawn),
 }  # fmt: skip
-"""Keyed by the name that `--target` takes."""
+"""The targets, by the name that `--target` takes."""

@@ -1,4 +1,4 @@
-"""The packets that a fuzzer begins with: one of everything, generated ones, and the user's own."""
+"""The packets that a fuzzer begins with: one of every kind, generated ones, and the user's own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from mqproto.wire.layouts.properties import LONGEST_LABEL
 from mqproto.wire.schema.refused import REFUSALS
 
 LONGEST_WORD: Final = 32
-"""Longer values of fields do not go into the dictionary."""
+"""The longest value of a field that is put into the dictionary."""
 ALIKE: Final = 8
 """How many packets with the same headers are taken from the user's files."""
 
@@ -119,7 +119,7 @@ def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[byte
     Only a few of many similar packets are taken, because mutations of all of them would be the same.
 
     Args:
-        as_they_are: whether the files are something other than packets; then each is taken whole.
+        as_they_are: whether the files are something other than packets; if so, each is taken whole.
 
     Raises:
         UsageError: a file cannot be read as any of these.

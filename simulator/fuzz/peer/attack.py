@@ -19,7 +19,7 @@ class Attack:
     """Carries out one case.
 
     Args:
-        watch: is called at each step WATCH, with all connections of the case open.
+        watch: called at each step with WATCH, while all connections of the case are open.
     """
 
     def __init__(self, place: Place, watch: Watch) -> None:
@@ -30,7 +30,7 @@ class Attack:
 
     @property
     def was_turned_away(self) -> bool:
-        """Whether the peer closed all connections without a word, although each began correctly."""
+        """Whether the peer closed all connections without an answer, although each began correctly."""
         return bool(self._lines) and all(line.turned_away for line in self._lines.values())
 
     async def carry_out(self, case: Case) -> Fault | None:

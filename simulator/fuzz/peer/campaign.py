@@ -1,7 +1,7 @@
 """Runs many cases against one live peer, several at once, until the time is over or there are enough findings.
 
-A canary must be served all the while. If the peer fails as a whole, the cases of that moment are suspects: each is sent
-again alone, the culprit is made smaller, and the campaign goes on.
+A canary, which is a healthy session, must be served all the time. If the peer fails as a whole, the cases of that
+moment are suspects: each is sent again alone, the culprit is made smaller, and the campaign goes on.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CHECK_S: Final = 0.1
 """The time between two checks of the canary."""
 TURNED_AWAY_S: Final = 0.25
 TRIES: Final = 40
-"""When, and how often, a case that was turned away is tried again."""
+"""The delays after which a case that was turned away is tried again."""
 SUSPECTS: Final = 128
-"""How many of the last cases are suspects when the peer as a whole fails."""
+"""How many of the last cases are suspects when the peer fails as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Campaign:
 
     Args:
         process: the peer's process, if it is known.
-        show: is called from time to time with the report so far.
+        show: called from time to time with the report so far.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Campaign:
         self._stopping = False
 
     async def run(self) -> Report:
-        """Run the valid conversation, alone and beside a canary; then one case after the other."""
+        """Run the valid conversation, alone and beside a canary, and then one case after the other."""
         began_s = trio.current_time()
         ends_at = began_s + self._plan.seconds
         try:
@@ -152,7 +152,7 @@ class Campaign:
         return self.report
 
     async def _begins_well(self) -> bool:
-        """Return whether case 0 passes; if not, later failures would mean nothing."""
+        """Return whether case 0 passes. If it does not, later failures would mean nothing."""
         case = draw_case(self._target, self._plan.seed, 0)
         self._count(case)
         fault = await Attack(self._place, _nobody).carry_out(case) or await self._canary.check()
@@ -214,7 +214,7 @@ class Campaign:
             await trio.sleep(CHECK_S)
 
     def _trouble(self, fault: Fault, case: Case | None) -> None:
-        """Record a fault: that of one case, or of the whole peer."""
+        """Record a fault, either of one case or of the whole peer."""
         if case is not None and fault.oracle in OWN and self._investigation.knows(fault, case):
             return
         others = [*self._in_flight.values(), *reversed(self._recent)]
@@ -245,7 +245,7 @@ class Campaign:
                 return
 
     async def _attack(self, case: Case) -> Fault | None:
-        """Carry out a case; try again if it was turned away, because the peer has then heard nothing."""
+        """Carry out a case. If it was turned away, try again, because the peer has then read nothing."""
         for _ in range(TRIES):
             attack = Attack(self._place, self._canary.check)
             fault = await attack.carry_out(case)

@@ -1,4 +1,4 @@
-"""A healthy session beside the hostile ones: as long as it is served, the peer is alive."""
+"""A healthy session beside the hostile ones. As long as it is served, the peer is alive."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from mqproto.simulator.fuzz.tactics.packets import connection_request
 from mqproto.simulator.fuzz.tactics.talk import NUMBERS_EACH, PeerTarget, Talk, identity_of
 
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
-"""How many messages go through one session; then a new one begins, which the peer must accept, too."""
+"""How many messages go through one session. Then a new one begins, which the peer must accept, too."""
 
 
 class Canary:
     """Keeps a session with a peer, and sends a message on it at each `check`.
 
     Args:
-        place: the peer, with the canary's own source address.
-        attackers: the peer, with the source address of all others.
+        place: the peer's place, with the canary's own source address.
+        attackers: the peer's place, with the source address of all others.
         seed: the campaign's seed; the canary has a queue manager of its own.
     """
 
@@ -49,7 +49,7 @@ class Canary:
     async def check(self) -> Fault | None:
         """Send a message and wait for its acknowledgment; open the session first if there is none.
 
-        It is a fault if the peer closes the session, now or between two checks: nothing was wrong with it.
+        It is a fault if the peer closes the session, now or between two checks, because nothing was wrong with it.
         """
         async with self._one_at_a_time:
             served = False
@@ -102,7 +102,7 @@ class Canary:
         return None
 
     async def is_held_up(self) -> bool:
-        """Return whether the peer serves us, but nobody from the attackers' host: it limits each host's share.
+        """Return whether the peer serves us, but nobody from the attackers' host, because it limits each host's share.
 
         This is False if we have no address of another host.
         """

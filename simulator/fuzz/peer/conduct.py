@@ -1,8 +1,8 @@
 """The judge of one connection: it knows the peer's duties and rights as the acceptor of [MS-MQQB] 3.1.5.
 
-`said` takes our bytes and `heard` the peer's, both as they come. A peer may always close; not closing is
-wrong where the specification demands it. The judge uses mqproto's codec, but not its sessions: it is written from the
-specification a second time, to find faults of those, too.
+`said` takes our bytes and `heard` the peer's, both as they come. A peer may always close a connection; it is a fault
+not to close it where the specification demands that. The judge uses mqproto's codec, but not its sessions. It is a
+second implementation of the specification, so that it also finds faults of our sessions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.wire import (
 )
 
 HALF: Final = 0x8000
-"""Counts are 16 bits wide; a number further ahead than this is behind."""
+"""Half of the 16-bit circle. A number that is further ahead than this is behind."""
 
 
 class PeerFailure(StrEnum):
@@ -43,7 +43,7 @@ class PeerFailure(StrEnum):
 class Fault:
     """A fault of a peer.
 
-    rule: the rule it broke, without numbers of this occasion; findings are grouped by it.
+    rule: the rule that the peer broke, without numbers of this occasion; findings are grouped by it.
     detail: what was seen.
     """
 
@@ -56,7 +56,7 @@ class Fault:
 
 
 class Stage(Enum):
-    """The state of a session, as the peer must see it once it has read our packets.
+    """The state of a session, as the peer must see it when it has read our packets.
 
     In REFUSED the peer refused the session, or should have, or we did; in CLOSED it has to close.
     """
@@ -109,7 +109,7 @@ class Conduct:
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the peer got a correct request for a session and has said nothing."""
+        """Whether the peer got a correct request for a session and has sent nothing."""
         return self._request is not None and not self.answer_count
 
     @property
@@ -132,7 +132,7 @@ class Conduct:
         return None
 
     def finish(self) -> None:
-        """Note that we closed our half, or everything: nothing is owed any more."""
+        """Note that we closed our half, or everything, so that nothing is owed any more."""
         self._finished = True
 
     # What we say
@@ -180,7 +180,7 @@ class Conduct:
             self._take_our_header(message.session)
 
     def _take_our_header(self, header: SessionHeader) -> None:
-        """Take our counts: if they differ from the peer's, it must close the session.  3.1.5.5.5"""
+        """Take our counts. If they differ from the peer's, it must close the session.  3.1.5.5.5"""
         counts = header.user_msg_sequence_number, header.recoverable_msg_seq_number
         if counts != (self._sent, self._recoverable_sent) and not self._duplicates:
             detail = (
@@ -189,7 +189,7 @@ class Conduct:
             self._must_close("on wrong message counts (3.1.5.5.5)", detail)
 
     def _must_close(self, rule: str, reason: str) -> None:
-        """Note that the peer must close from here on; the first reason counts."""
+        """Note that the peer must close from here on. The first reason counts."""
         if self.stage is Stage.CLOSED:
             return
         self.stage = Stage.CLOSED
@@ -214,7 +214,7 @@ class Conduct:
             self._wrong("what it says is not a packet (3.1.5.1.3)", f"{error}; it says {head}")
 
     def ended(self) -> None:
-        """Note that the peer closed in good order; its last packet must have been whole."""
+        """Note that the peer closed in good order. Its last packet must have been complete."""
         if self._theirs.pending_bytes and self.fault is None and self.stage is not Stage.CLOSED:
             self._wrong("its packet breaks off (3.1.5.9)", f"after {self._theirs.pending_bytes} bytes")
 
@@ -277,7 +277,7 @@ class Conduct:
             self._wrong("other timeouts than were proposed (3.1.5.4.1)", f"{said} ms instead of {asked} ms")
 
     def _take_header(self, header: SessionHeader) -> None:
-        """Judge a SessionHeader: it may acknowledge only messages that we sent, and its counts only grow.  3.1.5.5"""
+        """Judge a SessionHeader, which may acknowledge only messages that we sent; its counts only grow.  3.1.5.5"""
         if (self._sent - header.ack_sequence_number) & 0xFFFF >= HALF:
             seen = f"message {header.ack_sequence_number}, and {self._sent} is the last it can have"
             self._wrong("it acknowledges what it cannot have got (3.1.5.5.1)", seen)

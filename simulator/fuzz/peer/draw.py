@@ -1,4 +1,4 @@
-"""Cases by their numbers: one packet of a valid conversation mutated, or packets out of turn.
+"""Makes cases from their numbers: one packet of a valid conversation is mutated, or packets come out of turn.
 
 Each is made only from a seed and its number. Case 0 is the valid conversation with nothing wrong.
 """
@@ -17,11 +17,15 @@ from mqproto.simulator.fuzz.tactics.packets import MESSAGES, message_of
 from mqproto.simulator.fuzz.tactics.talk import PeerTarget, Talk, whole_conversation
 
 AIMED_EVERY: Final = 3
-"""One in this many cases lies about a length, a limit or a flag: first each such lie once, then all of them again."""
+"""One in this many cases lies about a length, a limit or a flag. Each such lie is told once, and then all of them
+again.
+"""
 MUTATED_SHARE: Final = 0.6
-"""The share of the others that have a packet mutated at random; the rest are out of turn."""
+"""The share of the other cases that have a packet mutated at random. The rest are out of turn."""
 STRANGERS_SHARE: Final = 0.1
-"""The share of out-of-turn cases from strangers who say much, or slowly: each takes as long as a hundred others."""
+"""The share of out-of-turn cases with strangers who send much, or slowly, because each takes as long as a hundred
+others.
+"""
 LIES: Final = ("length", "limit", "flags")
 """The classes of mutations that break parsers most often."""
 
@@ -41,7 +45,7 @@ def draw_case(target: PeerTarget, seed: int, number: int) -> Case:
 
 
 def unmutated(talk: Talk) -> Case:
-    """Return the valid case: a peer that fails here cannot be fuzzed."""
+    """Return the valid case. A peer that fails here cannot be fuzzed."""
     talk.greet(glued=False)
     for kind in ("express", "recoverable"):
         talk.message(kind)
@@ -84,7 +88,7 @@ def lies_in(queue: str, seed: int) -> list[tuple[str, Edit]]:
 
 @lru_cache(maxsize=8)
 def all_lies(queue: str) -> tuple[tuple[str, Edit], ...]:
-    """Return the same lies, kind by kind."""
+    """Return all lies, kind by kind."""
     lies: dict[str, tuple[str, Edit]] = {}
     for kind in MESSAGES:
         for edit in plan_of(message_of(queue, kind)).edits:

@@ -23,13 +23,15 @@ AGAIN_S: Final = 0.05
 QUICK_S: Final = 0.2
 SLOWNESS: Final = 4
 """While a case is made smaller, we wait for the peer this many times as long as the canary's slowest acknowledgment
-took, at least QUICK_S and at most the whole patience; at the end we wait with the whole patience."""
+took, but at least QUICK_S and at most the whole patience. At the end we wait with the whole patience."""
 
 NAMES: Final = 8
-"""The smallest case is sent under up to this many identities, with the whole patience, until one shows the fault."""
+"""The number of identities, at most, under which the smallest case is sent with the whole patience, until it shows the
+fault.
+"""
 
 OWN: Final = (PeerFailure.HANGS, PeerFailure.WRONG)
-"""Faults that a case sees itself. The others concern the whole peer, and any case may have caused them."""
+"""Faults that a case shows by itself. The others concern the whole peer, and any case may have caused them."""
 ONCE: Final = "seen once, and not again when the case was sent alone"
 GONE: Final = "not tried alone, as the peer serves nobody any more"
 
@@ -40,7 +42,7 @@ class Investigation:
     Args:
         dice: draws a new identity for each repetition of a case.
         shrink_s: how long making one case smaller may take.
-        origin: what every finding says about where it was found.
+        origin: the facts about its place that are in every finding.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Investigation:
         self._causes: list[tuple[frozenset[str], str]] = []
 
     def knows(self, fault: Fault, case: Case) -> bool:
-        """Return whether there is a finding of this fault; if so, count it.
+        """Return whether there is a finding of this fault. If so, it is counted.
 
         A crash is known if this case has every cause of an earlier crash.
         """
@@ -74,7 +76,7 @@ class Investigation:
         return self._findings.knows(next(groups, ""))
 
     async def look_into(self, fault: Fault, suspects: Sequence[Case]) -> None:
-        """Find the culprit among the suspects, the likeliest first, and keep the finding; then let the peer recover."""
+        """Find the culprit among the suspects, the likeliest first, and keep the finding. Then let the peer recover."""
         if await self._is_back():
             await self._find(fault, suspects)
             self.is_gone = self.is_gone or not await self._is_back()
@@ -127,7 +129,7 @@ class Investigation:
     async def _keep_smallest(self, fault: Fault, case: Case) -> None:
         """Make a case smaller as long as it shows the same fault, and keep it byte for byte as it last did.
 
-        A mutation may move the identity's bytes into a field that matters. Then only some identities show the fault.
+        A mutation may move the identity's bytes into a field that matters, so that only some identities show the fault.
         """
         patience_s = self._place.patience_s
 
@@ -155,7 +157,7 @@ class Investigation:
             self.keep(fault, case)
 
     def _keep_last(self, fault: Fault, suspects: Sequence[Case]) -> None:
-        """Keep the last cases that were sent, if the peer does not come back: nothing more is known."""
+        """Keep the last cases that were sent, because the peer does not come back and nothing more is known."""
         self.is_gone = True
         if suspects:
             together = joined(suspects[::-1]) if len(suspects) > 1 else suspects[0]
@@ -189,7 +191,7 @@ def causes_of(case: Case) -> frozenset[str]:
 
 
 def alike(one: Fault, other: Fault) -> bool:
-    """Whether two faults are the same; all faults of the whole peer count as the same."""
+    """Whether two faults are the same. All faults of the whole peer count as the same."""
     if one.oracle in OWN or other.oracle in OWN:
         return (one.oracle, one.rule) == (other.oracle, other.rule)
     return True

@@ -19,7 +19,7 @@ from mqproto.wire import Guid, ping_packet
 
 READ_BYTES: Final = 65_536
 SEND_BUFFER_BYTES: Final = 64 * 1024
-"""Our system's send buffer. It is small: this shows how far the peer has read."""
+"""The size of our system's send buffer. It is small, so that we see how far the peer has read."""
 PIECE_BYTES: Final = 16 * 1024
 ELSEWHERE: Final = "127.98.76.54"
 DATAGRAM_BYTES: Final = 2_048
@@ -27,12 +27,12 @@ TURNED_AWAY: Final = "closed before a word"
 HELD_UP: Final = "waits for our host's turn"
 COUNTS: Final = ("connections", "answers", "closed by the peer", TURNED_AWAY, HELD_UP)
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""Errors of connecting that say nothing about the peer: we have run out of a resource."""
+"""Errors of connecting that say nothing about the peer, because we have run out of a resource."""
 PAUSE_S: Final = 0.05
 TURNS: Final = 20
 """If our host is held up, we wait this many times the patience before we call it a fault."""
 DEAF_PATIENCE_S: Final = 1.0
-"""How long we try to send on a connection that we do not read; the peer may rightly stop reading it, too."""
+"""How long we try to send on a connection that we do not read. The peer may rightly stop reading it, too."""
 
 
 async def never() -> bool:
@@ -45,7 +45,7 @@ class Place:
 
     A peer may limit the share of one host. The patience then counts from the start of our turn.
 
-    where: its address as `socket.connect` takes it.
+    where: its address in the form that `socket.connect` takes.
     server: its queue manager, once it is known.
     source: the address that our connections come from; empty for the system's choice.
     judge: makes the judge of a connection, for a peer with this queue manager.
@@ -77,7 +77,7 @@ class JudgedLine:
         self.closed = False
         """Whether the peer has closed the connection, in any way."""
         self.turned_away = False
-        """Whether it did so without a word after a request for a session."""
+        """Whether it did so without an answer after a request for a session."""
         self._place = place
         self._stream = stream
         self._changed = trio.Event()
@@ -126,7 +126,7 @@ class JudgedLine:
         return self.conduct.fault
 
     async def _sent(self, data: memoryview) -> int:
-        """Send; return how many bytes the peer, or our system, has taken; 0 if it takes none for too long.
+        """Send. Return how many bytes the peer, or our system, has taken; 0 if it takes none for too long.
 
         Raises:
             OSError: the peer has closed.
@@ -142,7 +142,7 @@ class JudgedLine:
     async def settle(self, patience_s: float | None = None) -> Fault | None:
         """Wait until the peer owes nothing or has closed; return a fault if it does neither.
 
-        Each answer shows that it is at work, and starts the patience again.
+        Each answer shows that the peer is at work, and starts the patience again.
         """
         conduct = self.conduct
         patience_s = self._place.patience_s if patience_s is None else patience_s
@@ -166,7 +166,7 @@ class JudgedLine:
         return held_up
 
     def deafen(self) -> None:
-        """Stop reading: the peer's data stays with it, and it owes us nothing from now on."""
+        """Stop reading. The peer's data stays with it, and it owes us nothing from now on."""
         self.conduct.finish()
         self._listening.cancel()
 

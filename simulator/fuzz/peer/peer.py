@@ -77,7 +77,8 @@ async def repeat(finding: FuzzFinding, peer: str, options: Options, *, as_new: b
     """Send the case of a finding again, exactly as it was; return the fault if it shows.
 
     Args:
-        as_new: as a new queue manager and with the current time, for a peer that remembers the old ones.
+        as_new: whether to speak as a new queue manager and with the current time, for a peer that remembers the old
+            ones.
 
     Raises:
         UsageError: as for `fuzz_peer`; or the finding is not from a peer.
@@ -113,7 +114,7 @@ async def place_of(peer: str, options: Options) -> Place:
 
 
 def target_of(place: Place, options: Options) -> PeerTarget:
-    """Return the target that cases are made for."""
+    """Return the target for which cases are made."""
     assert place.server is not None
     return PeerTarget(
         tuple(_direct_name(queue, str(place.where[0])) for queue in options.queues),

@@ -1,4 +1,4 @@
-"""The peer's process, if it runs on this machine: whether it lives, and its memory."""
+"""The peer's process, if it runs on this machine: whether it is alive, and how much memory it has."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Process:
         self.first_mb = self.last_mb = self._resident_mb()
 
     def check(self) -> Fault | None:
-        """Return a fault if it has ended or grown too much; growth is reported once."""
+        """Return a fault if the process has ended or grown too much. Growth is reported once."""
         if not self.lives:
             return Fault(PeerFailure.CRASHES, "its process has ended", f"process {self.pid}")
         self.last_mb = self._resident_mb()
@@ -55,7 +55,7 @@ class Process:
         return not status.exists() or status.read_text("utf-8").rpartition(") ")[2][:1] != "Z"
 
     def _resident_mb(self) -> float:
-        """Return its resident memory; 0 if the system does not say, which only Linux does."""
+        """Return its resident memory; 0 if the system does not report it. Only Linux does."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text("utf-8").split()[1])
         except (OSError, IndexError, ValueError):

@@ -34,7 +34,7 @@ async def smaller(case: Case, still: Still, seconds: float) -> Case:
     """Return the smallest case found in `seconds` that still shows the same fault.
 
     Args:
-        still: sends a case and returns whether the fault shows; it does for this one.
+        still: sends a case and returns whether the fault shows, which is true for this case.
     """
     ends_at = trio.current_time() + seconds
 
@@ -73,7 +73,7 @@ def _with_edits(case: Case, index: int, some: Sequence[ReplacedBytes]) -> Case:
 def calm(case: Case) -> Case:
     """Return the case with a wait for the peer's answer after each packet.
 
-    It does not depend on how TCP cuts the stream, or on which side is faster, so it can be repeated.
+    Such a case does not depend on how TCP cuts the stream, or on which side is faster, so it can be repeated.
     """
     steps: list[Step] = []
     for step in case.steps:
@@ -85,7 +85,7 @@ def calm(case: Case) -> Case:
 
 
 def groups(case: Case) -> Iterator[tuple[Step, ...]]:
-    """Yield each step with the waiting that follows it."""
+    """Yield each step together with the waiting that follows it."""
     group: list[Step] = []
     for step in case.steps:
         if group and step.act is not Act.AWAIT:
@@ -97,7 +97,7 @@ def groups(case: Case) -> Iterator[tuple[Step, ...]]:
 
 
 def edits(was: bytes, data: bytes) -> list[ReplacedBytes]:
-    """Return the edits that were made to a packet, in as few pieces as can be told apart."""
+    """Return the edits that were made to a packet, in as few pieces as can be distinguished."""
     if len(was) == len(data):
         changed = [at for at, (old, new) in enumerate(zip(was, data, strict=True)) if old != new]
         runs = [
@@ -113,7 +113,7 @@ def edits(was: bytes, data: bytes) -> list[ReplacedBytes]:
 
 
 def edited(was: bytes, some: Sequence[ReplacedBytes]) -> bytes:
-    """Return a packet with some of its edits made."""
+    """Return a packet with only some of its edits."""
     for edit in sorted(some, reverse=True):
         was = was[: edit.start] + edit.new + was[edit.stop :]
     return was

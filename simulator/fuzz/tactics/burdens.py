@@ -1,4 +1,4 @@
-"""Tactics that are large, or cost the reader more than the writer: lists, texts, names, bodies, requests.
+"""Tactics that are large, or cost the reader more than the writer, with lists, texts, names, bodies or requests.
 
 The requested hosts are made up: names below `invalid` (RFC 6761) and addresses for documentation (RFC 5737).
 """
@@ -39,7 +39,7 @@ LARGE: Final = 2
 """How many packets of 4 MiB one case has."""
 MANY: Final = 200
 SMALLEST_ELEMENT: Final = b"\x03\x00\x00\x00"
-"""A direct name without a character: 4 bytes.  [MS-MQMQ] 2.2.20.2"""
+"""The size of a direct name without a character: 4 bytes.  [MS-MQMQ] 2.2.20.2"""
 TO_US: Final = PrivateQueueFormatName(IDENTITY, 9)
 
 
@@ -100,7 +100,7 @@ def _cold_list(talk: Talk) -> str:
 
 
 def _lists(talk: Talk) -> str:
-    """Lists of queues at 4 bytes each in a session: as many as may be, or as fit into 4 MiB."""
+    """Lists of queues at 4 bytes each in a session: as many as are allowed, or as fit into 4 MiB."""
     size = talk.dice.choice((4 * MAXIMUM_ELEMENTS, 4 * MAXIMUM_ELEMENTS, MAXIMUM_PACKET_SIZE - 256))
     packets = [_listing(talk.queue, size)] * (20 if size < 2**20 else 1)
     return talk.flood(packets, f"lists of {size:,} bytes")

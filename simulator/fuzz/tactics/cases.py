@@ -1,4 +1,4 @@
-"""A case: the steps of a conversation with a peer, and their form in a file.
+"""A case: the steps of a conversation with a peer, and the form of these in a file.
 
 A case contains only the bytes to send, so it can be sent again exactly as it was.
 """
@@ -26,7 +26,7 @@ class Act(StrEnum):
 
     SEND = "send"
     AWAIT = "await"
-    """Wait until the peer has sent what it owes on this connection, or closed it."""
+    """Wait until the peer has sent what it owes on this connection, or has closed it."""
     FINISH = "finish"
     """Close our half of the connection: nothing more will come."""
     CLOSE = "close"
@@ -60,8 +60,8 @@ class Step:
 class Case:
     """A conversation with a peer in which something, or its order, is wrong.
 
-    kind: the class of what is wrong; findings are grouped by it.
-    name: what exactly is wrong.
+    kind: the class of the fault; findings are grouped by it.
+    name: the exact fault.
     identity: the queue manager that we claim to be, or whose messages we bring.
     sent_s: SentTime of its messages, seconds since 1970, UTC.
     """
@@ -102,7 +102,7 @@ class Case:
 
 
 def joined(cases: Iterable[Case]) -> Case:
-    """Join the cases that ran when a peer went away into one, each on connections of its own."""
+    """Join the cases that ran when a peer went away into one case, in which each has its own connections."""
     steps: list[Step] = []
     together = list(cases)
     first = 0
@@ -182,7 +182,7 @@ _STEP: Final = re.compile(
 
 
 def _read(line: str, note: str, data: bytes) -> Step:
-    """Read what `_written` wrote; the step's bytes are at the beginning of `data`."""
+    """Read the output of `_written`; the step's bytes are at the beginning of `data`."""
     if not (words := _STEP.fullmatch(line)):
         raise ValueError(f"{line!r} is not a step")
     size = int(words["size"] or 0)

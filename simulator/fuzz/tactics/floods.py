@@ -1,4 +1,6 @@
-"""Tactics with very many small things, each valid: sessions, queues, sequences; and with little, very slowly."""
+"""Tactics with very many small things, each of them valid: sessions, queues, sequences; and with little data, sent very
+slowly.
+"""
 
 from __future__ import annotations
 

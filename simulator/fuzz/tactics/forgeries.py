@@ -1,7 +1,7 @@
-"""Packets in the name of others, and from strangers who only want to send, however they are carried.
+"""Packets in the name of others, and from strangers who only want to send, whichever way they are carried.
 
-None of them changes what queue managers have promised each other. A speaker knows or guesses what can be forged:
-guesses.py has one for live peers, and world/faults/impostors.py one that knows everything.
+None of them changes what queue managers have promised each other. A speaker knows or guesses what can be forged.
+guesses.py has a speaker for live peers, and world/faults/impostors.py has one that knows everything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORGED: Final = b"forged"
 """The body of messages that no application may ever receive."""
 MADE_UP: Final = "made-up-host"
 FAR: Final = 0x7FFFFFFF
-"""A number beyond any that a sender has reached."""
+"""A number higher than any that a sender has reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Speaker(ABC):
     lives_s: TimeToBeReceived of messages.
     own_body: the body of messages in the speaker's own name.
     body: the body of messages in the presented name.
-    many: how many of these it sends.
+    many: how many messages in the presented name it sends.
     """
 
     caller: Guid
@@ -48,11 +48,11 @@ class Speaker(ABC):
     many: int = 20
 
     def number(self, place: int) -> int:
-        """Return a MessageID of the speaker's own; `place` tells them apart."""
+        """Return a MessageID of the speaker's own. `place` distinguishes several of them."""
         return place
 
     def end(self) -> MessageClass:
-        """Return the class that a forged FinalAck has."""
+        """Return the class for a forged FinalAck."""
         return MessageClass.ACK_RECEIVE
 
     @abstractmethod
@@ -92,14 +92,14 @@ def stays_awake(speaker: Speaker) -> Iterable[Packet]:
 
 
 def uses_up_numbers(speaker: Speaker) -> Iterable[Packet]:
-    """Send messages to the order queues that would make all true orders old.  [MS-MQQB] 3.1.5.8.6"""
+    """Send messages to the order queues that would make all genuine orders old.  [MS-MQQB] 3.1.5.8.6"""
     for queue in speaker.orders:
         place = transaction(ordinal=FAR, time_stamp=FAR)
         yield speaker.message(speaker.name, queue, speaker.number(1), transaction=place)
 
 
 def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
-    """Send messages with the identifiers that the true sender will give next.  [MS-MQQB] 3.1.5.8.1
+    """Send messages with the identifiers that the genuine sender will give next.  [MS-MQQB] 3.1.5.8.1
 
     A queue that is open to strangers cannot tell whether a presented GUID is another's.
     """
@@ -139,7 +139,7 @@ def confirms_through(speaker: Speaker) -> Iterable[Packet]:
 
 
 def visits(speaker: Speaker) -> Iterable[Packet]:
-    """Send a note, the first of a sequence of orders, and one after a gap, all in its own name.
+    """Send a note, the first message of a sequence of orders, and one after a gap, all in the speaker's own name.
 
     The note asks for an acknowledgment of its arrival at an unknown host.
     """

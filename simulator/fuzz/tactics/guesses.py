@@ -1,6 +1,6 @@
 """Forgeries as cases for a live peer. A stranger can only guess what the peer has sent.
 
-If we know no queue manager that the peer knows, one is made up.
+If we do not know any queue manager that the peer knows, one is made up.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ from mqproto.wire import Guid, MessageClass, Packet, TxSequenceId, encode_packet
 from mqproto.wire.acknowledgment import ORDER_QUEUE
 
 NUMBERS: Final = range(16, 24)
-"""The numbers that a queue manager gives its first private queues."""
+"""The numbers that a queue manager gives to its first private queues."""
 FAR_NUMBERS: Final = (0, 1, 2, FAR, FAR + 1, 0xFFFFFFFE, 0xFFFFFFFF)
 STAMPS: Final = (SENT_S, SENT_S, 0, FAR, 0xFFFFFFFF)
-"""The times at which a sequence may have begun. Some senders put a message's number there, and 0 here (3.1.1.6.2)."""
+"""The times at which a sequence may have begun. Some senders put a message's number into the Ordinal, and 0 here
+(3.1.1.6.2).
+"""
 ORDINALS: Final = (*range(33), NUMBER, 1_000, FAR, 0xFFFFFFFF)
 
 
@@ -46,7 +48,7 @@ ENDS: Final = [each for each in MessageClass if each >= 0x4000]
 
 @dataclass(frozen=True, kw_only=True)
 class Guessing(Speaker):
-    """A speaker in the name of a queue manager that the peer knows; it knows nothing else."""
+    """A speaker in the name of a queue manager that the peer knows. It knows nothing else."""
 
     talk: Talk
 
@@ -68,7 +70,7 @@ class Guessing(Speaker):
 
 
 def speaker_of(talk: Talk, name: Guid) -> Guessing:
-    """Return a speaker that guesses, in this name."""
+    """Return a speaker in this name that guesses."""
     return Guessing(
         caller=IDENTITY,
         name=name,

@@ -1,7 +1,7 @@
-"""Packets that nobody must accept, one for each way in which a parser of this protocol is known to be led astray.
+"""Packets that nobody must accept, one for each way in which a parser of this protocol is known to go wrong.
 
-Each is a valid packet with one field changed. Its name, which a capture shows beside it, says the field's new value.
-The sizes and counts wrap in 32 bits when they are doubled, aligned or added, or go beyond the packet; the flags
+Each is a valid packet with one field changed. Its name, which a capture shows beside it, contains the field's new
+value. The sizes and counts wrap in 32 bits when they are doubled, aligned or added, or go beyond the packet; the flags
 announce parts that are missing.
 """
 
@@ -105,11 +105,11 @@ CHANGES: Final = (
     _Change("message", "multi_queue_format.signature.size", WRAPS_ALIGNED),
     _Change("message", "session.window_size", 0),
 )
-"""In the order of their headers."""
+"""The changes, in the order of the headers."""
 
 
 def hostile_packets(source: Guid, target: Guid) -> dict[str, bytes]:
-    """Return the packets by name, as `source` would send them to `target`; `decode_packet` refuses each."""
+    """Return the packets by name, as sent from `source` to `target`; `decode_packet` refuses each of them."""
     valid = _valid_packets(source, target)
     packets = {_name(change): _changed(valid[change.packet], change) for change in CHANGES}
     message = valid["message"]

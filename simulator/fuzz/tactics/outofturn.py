@@ -1,6 +1,6 @@
 """Tactics with packets at the wrong time, too often, or in pieces; and the table of all tactics.
 
-Some have two forms: a little, to see what the peer answers, or very much, to see whom it still serves.
+Some have two forms: a small one, to see what the peer answers, and a very large one, to see whom it still serves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mqproto.wire import MAXIMUM_PACKET_SIZE, NULL_GUID, Guid, Ping, SessionAck,
 ODD_NUMBERS: Final = (1, 2, WINDOW, WINDOW + 1, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF)
 HALF_OPEN: Final = 60
 PARTS: Final = (bytes(70_000), bytes(700_000))
-"""Parts of a packet that never ends."""
+"""The parts of a packet that never ends."""
 SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
 HOLDS: Final = 4
 """In the large form of a tactic, connections stay as they are for this many checks of the others."""
@@ -64,7 +64,7 @@ def _message_too_early(talk: Talk) -> str:
 
 
 def _second_request(talk: Talk) -> str:
-    """EstablishConnection once more, in a session or before it is one.  [MS-MQQB] 3.1.5.3"""
+    """A second EstablishConnection, in a session or before there is one.  [MS-MQQB] 3.1.5.3"""
     early = talk.chance()
     if early:
         talk.request()
@@ -76,7 +76,7 @@ def _second_request(talk: Talk) -> str:
 
 
 def _second_proposal(talk: Talk) -> str:
-    """ConnectionParameters once more, or before EstablishConnection.  [MS-MQQB] 3.1.5.4"""
+    """A second ConnectionParameters, or one before EstablishConnection.  [MS-MQQB] 3.1.5.4"""
     early = talk.chance()
     if not early:
         talk.greet()
@@ -249,7 +249,7 @@ def _glued_together(talk: Talk) -> str:
 
 
 def _half_closed(talk: Talk) -> str:
-    """Connections that open, and are closed, half or wholly, or broken off."""
+    """Connections that are opened, and then closed, half closed or broken off."""
     act, count = talk.dice.choice((Act.FINISH, Act.CLOSE, Act.RESET)), talk.count(1, 1, many=40)
     for connection in range(count):
         stage = talk.dice.randrange(4)
@@ -335,7 +335,7 @@ OUT_OF_TURN: Final[dict[str, Tactic]] = IN_TWO_WAYS | {
     "a wrong identity": _wrong_identity,
     "another protocol": _another_protocol,
 }
-"""The tactics by kind of case; a tactic with two forms is here in the small one."""
+"""The tactics by kind of case. A tactic with two forms is here in its small form."""
 STRANGERS: Final[dict[str, Tactic]] = IN_TWO_WAYS | FLOODS | FORGERIES | BURDENS
-"""Tactics of a stranger who wants the peer to serve nobody: with many, large or slow packets, or in another's name."""
+"""Tactics of a stranger who wants the peer to serve nobody, with many, large or slow packets, or in another's name."""
 TACTICS: Final[dict[str, Tactic]] = OUT_OF_TURN | STRANGERS

@@ -1,7 +1,7 @@
 """The packets of a hostile peer, each valid by itself: handshakes, messages of every kind, acknowledgments.
 
-They have marks where each case has its own values. So a packet and the plan of its mutations are made only once, which
-allows hundreds of cases a second. Worlds give all values, and leave no marks.
+They have marks in the places where each case has its own values. So a packet and the plan of its mutations are made
+only once, which allows hundreds of cases per second. Simulated worlds give all values, and leave no marks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 WINDOW: Final = 64
 LIVES_S: Final = 300
-"""TimeToBeReceived of our messages, which keeps the peer's queues from filling up for ever."""
+"""TimeToBeReceived of our messages, which keeps the peer's queues from filling up forever."""
 ASKS_ALL: Final = 0x0F
 """Acknowledgments of arrival and receipt, positive and negative."""
 
@@ -52,9 +52,9 @@ IDENTITY: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e41"))
 PRESENTED: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e42"))
 SENT_S: Final = 0xE1A3_57F2
 NUMBER: Final = 0xD7B4_96C1
-"""A number that differs from packet to packet."""
+"""The mark for a number that differs from packet to packet."""
 SEQUENCE: Final = 0xD7B4_96C2
-"""A number that all packets of a case share."""
+"""The mark for a number that all packets of a case share."""
 WORD: Final = struct.Struct("<I")
 SENT_MARK, NUMBER_MARK, SEQUENCE_MARK = map(WORD.pack, (SENT_S, NUMBER, SEQUENCE))
 
@@ -112,7 +112,7 @@ def a_message(queue: str | int, **changes: Any) -> UserMessage:
 def transaction(
     number: int = 1, previous: int = 0, *, ordinal: int = NUMBER, time_stamp: int = SENT_S
 ) -> TransactionHeader:
-    """Return a place in a sequence, by default in a sequence of the packet's own."""
+    """Return a place in a sequence, which is by default the packet's own sequence."""
     header = TransactionHeader(
         tx_sequence_id=TxSequenceId(time_stamp=time_stamp, ordinal=ordinal),
         tx_sequence_number=number,
@@ -177,7 +177,7 @@ def with_values(packet: bytes, values: dict[str, int]) -> bytes:
 
 
 def _with_headers(queue: str) -> UserMessage:
-    """Return a message with everything that it may have beside its body."""
+    """Return a message with all parts that it may have besides its body."""
     elements = [
         MqfFormatNameElement(3, b"", queue),
         MqfFormatNameElement(2, b"", PrivateQueueFormatName(IDENTITY, 17)),

@@ -25,7 +25,7 @@ from mqproto.wire import NULL_GUID, Guid, SessionAck, SessionHeader, encode_pack
 from mqproto.wire.glance import is_recoverable
 
 IDENTITY_COUNT: Final = 256
-"""How many queue managers we claim to be in turn: a peer remembers each, and the sequences that it began."""
+"""How many queue managers we claim to be in turn, because a peer remembers each, and the sequences that it began."""
 NUMBERS_EACH: Final = 128
 """How many message numbers a case has."""
 BURST: Final = 500
@@ -36,11 +36,11 @@ BURST: Final = 500
 class PeerTarget:
     """The peer that cases are made for.
 
-    queues: direct names of the queues that messages go to, without `DIRECT=`.
+    queues: direct names, without `DIRECT=`, of the queues that messages go to.
     server: the peer's queue manager; NULL_GUID while it is not known.
     presented: the queue manager that we claim to be; None for a new stranger each time.
-    sent_s: SentTime of messages; our identities also depend on it, and so are new at each time.
-    known: queue managers that the peer knows, without itself.
+    sent_s: SentTime of messages. Our identities also depend on it, so they are new at each time.
+    known: queue managers that the peer knows, except itself.
     """
 
     queues: tuple[str, ...]
@@ -60,7 +60,7 @@ class Talk:
 
     Args:
         number: the case's number; together with the seed it decides all random choices.
-        identity: the queue manager that tells it; one of IDENTITY_COUNT by default.
+        identity: the queue manager that speaks; by default one of IDENTITY_COUNT.
 
     is_much: whether the case is meant to keep the peer from serving others.
     """
@@ -121,7 +121,7 @@ class Talk:
         self.tell(message_of(name, kind), kind, connection, plain=plain)
 
     def tell(self, packet: bytes, note: str, connection: int = 0, *, plain: bool = False) -> None:
-        """Send a UserMessage; unless `plain`, some have a SessionHeader, as any may.  [MS-MQQB] 3.1.5.8.4"""
+        """Send a UserMessage. Unless `plain`, some have a SessionHeader, as any message may.  [MS-MQQB] 3.1.5.8.4"""
         counts = self.counts(connection)
         counts[0] += 1
         counts[1] += is_recoverable(packet)
@@ -140,7 +140,7 @@ class Talk:
         self.say(b"".join(said), f"{len(said)} {note}", connection)
 
     def flood(self, packets: Iterable[bytes], note: str) -> str:
-        """Do the handshake, send a burst and wait for owed answers; return the count and kind of packets in words."""
+        """Do the handshake, send a burst, and wait for owed answers. Return the count and kind of packets in words."""
         self.greet(glued=True)
         self.burst(packets, note)
         self.wait()
@@ -179,7 +179,7 @@ class Talk:
         self.steps.append(Step(act, connection, data))
 
     def hold(self, count: int = 1) -> None:
-        """Leave all connections as they are for a while; others must be served meanwhile."""
+        """Leave all connections as they are for a while. Meanwhile, others must be served."""
         for _ in range(count):
             self.act(Act.WATCH)
 
@@ -233,7 +233,7 @@ class Talk:
         )
 
     def mutate(self, index: int) -> tuple[str, str]:
-        """Mutate the data of the step at this index; return the mutation in words, and its class."""
+        """Mutate the data of the step at this index. Return the mutation in words, and its class."""
         step = self.steps[index]
         mutant = mutate(step.data, self.dice)
         self.steps[index] = Step(
@@ -243,7 +243,9 @@ class Talk:
 
 
 Tactic = Callable[[Talk], str]
-"""Adds its steps to a talk, and returns its random choices in words. Its docstring begins with its description."""
+"""Adds its steps to a talk, and returns its random choices in words. The docstring of such a function begins with its
+description.
+"""
 
 
 def described(does: str, tell: Tactic) -> Tactic:
