@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 NodesArgument = Annotated[list[str], ARGUMENT, "The nodes.", value("NODE")]
 OneEnd = Annotated[str, ARGUMENT, "One end of the link.", value("NODE")]
-OtherEnd = Annotated[str, ARGUMENT, "The other end; by default every node it has a link with.", value("NODE")]
+OtherEnd = Annotated[
+    str, ARGUMENT, "The other end; by default every node linked to the first.", value("NODE")
+]
 
 
 def kill(place: Place, nodes: NodesArgument) -> int:
@@ -27,7 +29,7 @@ def kill(place: Place, nodes: NodesArgument) -> int:
 
 
 def restart(place: Place, nodes: NodesArgument) -> int:
-    """Start nodes of `mqproto run` that were killed; those that run are stopped first."""
+    """Start nodes of `mqproto run` that were killed. Running nodes are stopped first."""
     return _have_done(place, "restart", *nodes)
 
 

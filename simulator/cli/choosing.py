@@ -1,4 +1,4 @@
-"""Builds only the requested command: building the options of all takes a fifth of a node's start."""
+"""Builds only the requested command, because building the options of all commands takes a fifth of a node's start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typer.main import get_command_name
 
 
 def only(app: typer.Typer, name: str) -> typer.Typer:
-    """Return the app with only one command or group, or the whole app, which can list all, if the name is unknown."""
+    """Return the app with only one command or group; the whole app, which can list them, if the name is unknown."""
     commands = [
         info
         for info in app.registered_commands

@@ -1,7 +1,7 @@
 """The one command, `mqproto`.
 
-Each command is thin: it reads what was typed, and hands on to the module that does it. Those are imported when they
-are needed, so that a node starts fast. Exit status 0: done; 1: a finding, or a broken promise; 2: misuse.
+Each command is thin: it reads what was typed, and calls the module that does the work. Such a module is imported when
+it is needed, so that a node starts fast. Exit status 0: done; 1: a finding, or a broken promise; 2: misuse.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
 DEBUG: Final = "MQPROTO_DEBUG"
-"""Set to anything, this environment variable has every error shown with its traceback."""
+"""If this environment variable is set to anything, every error is shown with its traceback."""
 WITH_PASSWORD: Final = re.compile(r"(--[a-z-]+=)?postgresql(\+\w+)?://([^/?@]*:[^/@]+@|.*[?&]password=.)")
 NO_PASSWORD: Final = (
     "`ps` shows everybody on this machine the password in the database's URL: leave it out, and write a line "
@@ -75,7 +75,7 @@ NO_PASSWORD: Final = (
 TOO_MANY: Final = "unexpected extra argument"
 
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""What comes of a path that cannot be, such as a file to write in a folder that is not there."""
+"""The errors for a path that cannot be used, such as an output file in a folder that does not exist."""
 LET_IN: Final = "let this user in there, or name another place"
 ADVICE: Final = {
     errno.EACCES: LET_IN,
@@ -122,13 +122,13 @@ def demo(
     ] = None,
     count: Annotated[
         int | None,
-        "How many orders to generate; 4,000, and 2,000 with --edges.",
+        "How many orders to generate: by default 4,000, or 2,000 with --edges.",
         "-c",
         value(min=1, max=100_000),
     ] = None,
     seed: Annotated[int, "The seed of the generated orders."] = 0,
     capture: Annotated[Path | None, "The pcapng to write; by default one in a new temporary folder."] = None,
-    edges: Annotated[bool, "With HTTP at both ends; the gateway and the trigger are killed too."] = False,
+    edges: Annotated[bool, "Use HTTP at both ends, and kill the gateway and the trigger too."] = False,
     rough: Annotated[
         bool, "With --edges: also fill and purge the queue, and keep the consumer down."
     ] = False,
@@ -164,14 +164,14 @@ def demo(
 
 @app.command()
 def crash(
-    minutes: Annotated[float, "For how many minutes to kill nodes.", value(min=0.05, max=1_440)] = 10,
-    seed: Annotated[int | None, "Decides which nodes die and when; random by default."] = None,
+    minutes: Annotated[float, "How many minutes to run.", value(min=0.05, max=1_440)] = 10,
+    seed: Annotated[int | None, "The seed that decides which nodes die and when; random by default."] = None,
     directory: Annotated[Path | None, "A folder for the stores, on the disk to test.", "-d"] = None,
     topology: Annotated[
         str, "The topology; it needs a sender, and a destination with orders and notes.", "-t"
     ] = "three-node",
     kills: Annotated[bool, "Whether to kill nodes at all."] = True,
-    keys: Annotated[bool, "Encrypt and sign all messages, and replace the nodes' keys meanwhile."] = False,
+    keys: Annotated[bool, "Encrypt and sign messages, and replace the nodes' keys during the run."] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Kill three nodes at every moment of their lives. Status 1 if a message is lost."""
@@ -202,16 +202,16 @@ def run(
     free_ports: Annotated[bool, "Use free ports of 127.0.0.1."] = False,
     metrics: Annotated[
         str | None,
-        "Serve each node's /metrics, /live and /ready: the first at PORT (9180), others at the next.",
+        "Serve each node's /metrics, /live and /ready: the first at PORT (9180), others at the ports after it.",
         value("HOST[:PORT]"),
     ] = None,
     traces: TracesOption = "",
     capture: Annotated[
-        Path | None, "Record the connections of each node: FILE-NODE.pcapng for FILE.pcapng."
+        Path | None, "Record each node's connections: FILE.pcapng becomes FILE-NODE.pcapng."
     ] = None,
     breakable: Annotated[
         bool | None,
-        "Whether links go through proxies, for mqproto cut and stall; by default yes, but not with "
+        "Whether links go through proxies, as mqproto cut and stall need; by default yes, but not with "
         "--capture.",
         "--breakable/--direct",
     ] = None,
@@ -305,10 +305,10 @@ def wireshark() -> int:
 @app.command()
 def probe(
     host: Annotated[str, ARGUMENT, "HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default."],
-    timeout_s: Annotated[float, "Seconds to wait in all.", value(min=0.1, max=600)] = 5,
+    timeout_s: Annotated[float, "Total seconds to wait.", value(min=0.1, max=600)] = 5,
     ping_port: Annotated[int, "The UDP port to ping.", value(min=1, max=65_535)] = 3_527,
 ) -> Printout:
-    """Find out whether MSMQ listens there: begin a session and ping, without a message. Status 1 if not.
+    """Find out whether MSMQ listens at HOST: begin a session and ping, without a message. Status 1 if not.
 
     \b
     $ mqproto probe 127.0.0.2
@@ -362,7 +362,7 @@ def command_named(name: str) -> Callable[..., Any]:
 
 
 def command_of(some: typer.Typer) -> Callable[..., Any]:
-    """Return all of it as one command, with its help in our words."""
+    """Return the whole app as one command, with its help in our words."""
     command: Callable[..., Any] = worded(get_command(some))
     return command
 
@@ -457,7 +457,7 @@ def _how_a_topology_is_named(arguments: list[str]) -> str:
 
 
 def _was_typed(path: str, arguments: list[str]) -> bool:
-    """Whether a path is an argument, alone or behind `--option=`, or lies inside one."""
+    """Whether a path is an argument, alone or after `--option=`, or lies inside one."""
     typed = (Path(text).absolute() for each in arguments for text in (each, each.partition("=")[2]) if text)
     return any(Path(path).absolute().is_relative_to(one) for one in typed)
 

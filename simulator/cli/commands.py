@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 MANY: Final = 1_000
-"""Messages from which on `send` shows how far it is."""
+"""The number of messages from which on `send` shows its progress."""
 LocalArgument = Annotated[str, ARGUMENT, r"Such as 'destination\orders', or 'sender\deadxact'."]
 OutgoingArgument = Annotated[
     str, ARGUMENT, r"Such as 'destination\orders'; destination alone for non-transactional messages."
@@ -40,24 +40,24 @@ def send(
         ARGUMENT,
         r"Such as 'destination\orders', or any format names, separated by commas; not needed with --import.",
     ] = None,
-    source: Annotated[str | None, ARGUMENT, "- for stdin.", value("[-]")] = None,
+    source: Annotated[str | None, ARGUMENT, "Type - to read the body from stdin.", value("[-]")] = None,
     body: Annotated[str | None, "The body, as text.", "-b"] = None,
-    file: Annotated[Path | None, "The body is this file.", "-f"] = None,
+    file: Annotated[Path | None, "Use the content of this file as the body.", "-f"] = None,
     lines: Annotated[bool, "Send each line of --file or stdin as one message.", "-l"] = False,
-    count: Annotated[int, "Send it this many times.", "-c", value(min=1, max=1_000_000)] = 1,
+    count: Annotated[int, "Send the message this many times.", "-c", value(min=1, max=1_000_000)] = 1,
     body_type: Annotated[
         str | None,
         "Type of the body: xml or xml:int for .NET's XmlMessageFormatter, xml:json for a JSON value, "
         "VT_BSTR and other types of COM; or a number, for bytes as they are.",
         value("KIND"),
     ] = None,
-    label: Annotated[str, "Up to 249 characters."] = "",
-    application_tag: Annotated[int, "A number for the applications.", value(min=0, max=0xFFFFFFFF)] = 0,
+    label: Annotated[str, "The label: up to 249 characters."] = "",
+    application_tag: Annotated[int, "A number for applications to use.", value(min=0, max=0xFFFFFFFF)] = 0,
     correlation_id: Annotated[
-        str, r"The message this one is about, GUID\number; or 20 bytes in hexadecimal."
+        str, r"The message that this one refers to: GUID\number, or 20 bytes in hexadecimal."
     ] = "",
     extension: Annotated[str | None, "The extension, as text."] = None,
-    extension_file: Annotated[Path | None, "The extension is this file."] = None,
+    extension_file: Annotated[Path | None, "Use the content of this file as the extension."] = None,
     header: Annotated[
         list[str] | None,
         "A header for the service behind a trigger: traceparent, ce-*, content-type, or one that the "
@@ -77,29 +77,29 @@ def send(
     certificate: Annotated[
         str, "Sign with this user's key, made by mqproto keys make --user.", value("USER")
     ] = "",
-    transactional: Annotated[bool | None, "By default as the queue is declared."] = None,
+    transactional: Annotated[bool | None, "By default, the queue decides."] = None,
     transaction: Annotated[bool, "Send all messages in one transaction."] = False,
-    recoverable: Annotated[bool, "Keep it through restarts."] = False,
-    priority: Annotated[int, "Transactional messages have no priority.", value(min=0, max=7)] = 3,
+    recoverable: Annotated[bool, "Keep the message through restarts."] = False,
+    priority: Annotated[int, "The priority; transactional messages have none.", value(min=0, max=7)] = 3,
     reach_s: Annotated[
-        int | None, "Seconds within which it must reach its queue.", "--time-to-reach-queue", value(min=0)
+        int | None, "Seconds for the message to reach its queue.", "--time-to-reach-queue", value(min=0)
     ] = None,
     receive_s: Annotated[
-        int | None, "Seconds within which it must be received.", "--time-to-be-received", value(min=0)
+        int | None, "Seconds for the message to be received.", "--time-to-be-received", value(min=0)
     ] = None,
-    dead_letter: Annotated[bool, "Keep it as a dead letter if it fails."] = False,
+    dead_letter: Annotated[bool, "Keep the message as a dead letter if it fails."] = False,
     dead_letter_queue: Annotated[
-        str, "Keep it in this queue of the sender if it fails, not in the system's."
+        str, "Keep a failed message in this queue of the sender instead of the system's."
     ] = "",
     journal: Annotated[bool, "Keep a copy in the sender's journal."] = False,
-    final_ack: Annotated[bool, "Keep it until its destination confirms that it was received."] = False,
+    final_ack: Annotated[bool, "Keep the message until its destination confirms its receipt."] = False,
     admin_queue: Annotated[str, "The queue for acknowledgments."] = "",
-    ack: Annotated[list[str] | None, "arrival, receipt, no-arrival, no-receipt; all by default."] = None,
-    response_queue: Annotated[str, "The queue for an answer."] = "",
-    trace_queue: Annotated[str, "The public queue for reports."] = "",
+    ack: Annotated[list[str] | None, "arrival, receipt, no-arrival or no-receipt; by default, all."] = None,
+    response_queue: Annotated[str, "The queue for answers."] = "",
+    trace_queue: Annotated[str, "The public queue for reports about the message's route."] = "",
     imported: Annotated[
         Path | None,
-        "Send what `mqproto store export` has written; - for stdin. Status 1 if some cannot be sent.",
+        "Send the messages that `mqproto store export` wrote; - for stdin. Status 1 if any cannot be sent.",
         "--import",
     ] = None,
     resume: Annotated[
@@ -160,7 +160,7 @@ def send(
 
 @contextmanager
 def _counted(count: int) -> Iterator[Callable[[int], None]]:
-    """Show how many of many messages were handed to the node; for few messages, show nothing."""
+    """Show how many of `many` messages were handed to the node; for few messages, show nothing."""
     if count < MANY:
         yield lambda sent: None
         return
@@ -275,12 +275,12 @@ def queues(place: Place) -> Printout:
 def top(
     place: Place,
     node: NodeOption = None,
-    once: Annotated[bool, "Print once and end, as in a pipe."] = False,
-    interval_s: Annotated[float, "Seconds between two looks.", value(min=0.1, max=60)] = 1.0,
+    once: Annotated[bool, "Print once and exit; this is the default in a pipe."] = False,
+    interval_s: Annotated[float, "Seconds between updates.", value(min=0.1, max=60)] = 1.0,
 ) -> int:
     """Show nodes, sessions and queues until Ctrl-C: what waits, since when, and how fast it moves.
 
-    Rates are averages between two looks. In a pipe it looks twice and prints once. Status 1 if no node runs.
+    Rates are averages between two updates. In a pipe, the command asks twice and prints once. Status 1 if no node runs.
 
     \b
     $ mqproto top --once
@@ -357,7 +357,7 @@ def explain(
 def _triggers_of(
     place: Place, history: str, found: Mapping[str, Explanation | Away]
 ) -> dict[str, list[TriggerStanding]]:
-    """Return, by node, the triggers of its explained queues; if it does not run, the triggers of all its queues."""
+    """Return, by node, the triggers of the explained queues; of all its queues if the node is not running."""
     from mqproto.simulator.edges.history.errors import HistoryError
     from mqproto.simulator.edges.trigger.standing import standings
 
@@ -425,7 +425,7 @@ def validate(
         "Shipped scenarios by name, `ends`, or .toml files; by default all shipped ones.",
         value("[SCENARIO]..."),
     ] = None,
-    show_list: Annotated[bool, "List the scenarios, and run none.", "--list"] = False,
+    show_list: Annotated[bool, "List the scenarios without running any.", "--list"] = False,
 ) -> Printout:
     """Run gateway, nodes, trigger and a consumer that fails on cue. Status 1 if a count is not as expected."""
     from rich.console import Console
@@ -458,7 +458,9 @@ def validate(
 
 def purge(
     place: Place,
-    queue: Annotated[str, ARGUMENT, "A queue; at a node that does not have it, its outgoing queue."],
+    queue: Annotated[
+        str, ARGUMENT, "A queue of the node; any other name means the node's outgoing queue to it."
+    ],
     node: NodeOption = None,
 ) -> Printout:
     """Delete all messages of a queue. Senders that asked for dead letters and acknowledgments get them.
@@ -487,7 +489,7 @@ def send_back(
 ) -> Printout:
     """Send dead letters, or messages of a journal, to their destination again. Status 1 if some cannot be sent.
 
-    Each gets its original time limits again; if nobody receives it in time, it comes back.
+    Each message gets its original time limits again; if nobody receives it in time, it comes back.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators import desk

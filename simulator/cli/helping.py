@@ -104,15 +104,15 @@ WORDS: Final = {
         "correlation": "group-by",
     }.items()
 }
-"""What the value of an option is called that says nothing itself."""
+"""The word that help shows for the value of an option whose name says nothing about it."""
 _WORDS: Final = {name: word for word, names in WORDS.items() for name in names}
 
 TYPES: Final = {"int": "N", "float": "N", "Path": "FILE"}
-"""The same by the type, for all others; or else it is a TEXT."""
+"""The words for values of all other options, by type; any other type is a TEXT."""
 
 
 SUMMARY_LIMIT: Final = 64
-"""What 80 columns leave beside the name of a command."""
+"""The columns that remain for a summary beside a command's name, on a terminal of 80 columns."""
 
 
 class ByTask(TyperGroup):
@@ -141,7 +141,7 @@ class _Argument(TyperArgument):
 
 
 def worded(command: Any) -> Any:
-    """Return a command of Typer, and its subcommands, with values named by words instead of Python's types."""
+    """Return a command of Typer, with its subcommands, in which words name the values instead of Python's types."""
     command.short_help = _summary(command.help or "")
     for parameter in (*command.params, *getattr(command, "shared", ())):
         if isinstance(parameter, TyperArgument):

@@ -1,6 +1,6 @@
 """The keys of a node: `mqproto keys make`, `show`, `export` and `import`.
 
-What is printed never has a private key in it; one leaves its folder only into a new file for its owner alone.
+A private key is never printed. It leaves its folder only for a new file that nobody but its owner may read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 USUAL: Final = ("aes", "enhanced")
-"""The providers that keys are made for if none is named: 512 bits of the base provider's protect nothing."""
+"""The providers that get keys if none is named. The base provider's 512 bits protect nothing."""
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
@@ -61,7 +61,9 @@ def make(
         "--provider",
         value("NAME"),
     ] = None,
-    bits: Annotated[int | None, "By default 2,048, and 512 for base, which supports no more."] = None,
+    bits: Annotated[
+        int | None, "Size in bits; by default 2,048, or 512 for base, which supports no more."
+    ] = None,
     user: Annotated[
         str | None,
         "Make a key for this user to sign with, for mqproto send --certificate NAME.",
@@ -69,10 +71,10 @@ def make(
     ] = None,
     replace: ReplaceOption = False,
 ) -> Printout:
-    """Make the keys a node lacks: for key exchange, and for signatures, with a self-signed certificate.
+    """Make the keys that a node lacks: for key exchange, and for signatures, with a self-signed certificate.
 
     With --replace, replace all of them, and keep the old ones aside. With --user, make or replace only the key with
-    which this user signs there.
+    which this user signs at the node.
     """
     from mqproto.security import new_key_pair, provider_by_word
     from mqproto.simulator.base.screen import working
@@ -99,7 +101,7 @@ def make(
 
 
 def _make_of_user(place: Place, files: KeyFiles, user: str, bits: int, *, replace: bool) -> Printout:
-    """Make the key with which a user signs."""
+    """Make the key with which a user signs messages."""
     from mqproto.security import new_key_pair
     from mqproto.simulator.base.screen import working
 
@@ -134,16 +136,16 @@ def export(
     use: UseOption = "aes",
     form: Annotated[
         str,
-        "certificate (the default for keys that sign), blob (for others), pem, or request.",
+        "certificate (the default for signing keys), blob (for other keys), pem or request.",
         "--as",
         value("FORM"),
     ] = "",
     out: Annotated[Path | None, "A new file; by default text goes to stdout.", "-o"] = None,
     is_private: Annotated[bool, "Export the private key; needs --out.", "--private"] = False,
 ) -> int:
-    """Write the public half of a key, for those who encrypt for the node or verify what it has signed.
+    """Write the public half of a key, for those who encrypt for the node or verify its signatures.
 
-    A blob is the CryptoAPI's, PUBLICKEYBLOB or with --private PRIVATEKEYBLOB; without --out it is a line of hex.
+    A blob is the CryptoAPI's: PUBLICKEYBLOB, or PRIVATEKEYBLOB with --private. Without --out it is a line of hex.
     """
     files = _files_of(place, node)
     kept = files.load(_use(use))
@@ -229,14 +231,14 @@ def _use_of_user(name: str) -> str:
 
 
 def _see_unnamed(files: KeyFiles, *uses: str) -> None:
-    """Check that the topology names none of these keys: its keys take precedence over those kept here."""
+    """Check that the topology does not name these keys: keys that it names take precedence over those kept here."""
     for use in uses:
         if use in files.named:
             raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
 
 
 def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Certificate:
-    """Return the certificate from the named file, or from beside the key, or one that the key signs itself."""
+    """Return the certificate from the named file or from beside the key, or else one that the key signs itself."""
     from mqproto.security import Certificate
 
     if file is None and b"BEGIN CERTIFICATE" not in data:

@@ -21,7 +21,7 @@ async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, De
     """Return the model queue as it is now, and its node.
 
     Args:
-        node: the queue's node, if its name does not tell; None if only one node has a queue of this name.
+        node: the queue's node, if the queue's name does not say it; None if only one node has a queue of this name.
 
     Raises:
         FormatNameError, TopologyError, UsageError: there is no such queue.

@@ -1,4 +1,4 @@
-"""`mqproto node`, which has the most settings of all commands."""
+"""`mqproto node`, the command with the most settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def node(
     ] = "",
     queues: Annotated[
         list[str] | None,
-        "Make this queue if it does not exist; repeatable. With :strangers anyone may send to it, also "
+        "Make this queue if it does not exist; repeatable. With :strangers, anyone may send to it, even "
         "from outside the topology.",
         "--queue",
         "-q",
@@ -46,21 +46,21 @@ def node(
     directory: DirectoryOption = None,
     allow_remote: Annotated[bool, "Listen beyond loopback."] = False,
     readers: Annotated[
-        str, "Let this group of users look at the node through a socket, and change nothing.", value("GROUP")
+        str, "Let this group of users look at the node through a socket, but change nothing.", value("GROUP")
     ] = "",
     readers_folder: Annotated[
         Path | None,
-        "The folder of that socket, for readers' --directory; by default a temporary one.",
+        "The folder of that socket, which readers type as --directory; by default a temporary one.",
         value("FOLDER"),
     ] = None,
     metrics: Annotated[
         str | None,
-        "Serve /metrics for Prometheus, /live and /ready over HTTP there; port 9180 by default. Beyond "
-        "loopback with --allow-remote.",
+        "Serve /metrics for Prometheus, /live and /ready over HTTP at this address; the port is 9180 by "
+        "default. Beyond loopback, this needs --allow-remote.",
         value("HOST[:PORT]"),
     ] = None,
     traces: TracesOption = "",
-    capture: Annotated[Path | None, "Record to this pcapng; an existing file is continued."] = None,
+    capture: Annotated[Path | None, "Record packets to this pcapng; an existing file is continued."] = None,
     waypoints: WaypointsOption = False,
     log: Annotated[
         Path | None, "Write the log here instead of stderr; it rotates at 16 MiB and keeps four older files."
@@ -117,6 +117,6 @@ def node(
 
 
 def _was_said(context: typer.Context, name: str) -> bool:
-    """Whether an option was typed, or is in the settings file; the environment is for all commands."""
+    """Whether an option was typed or is in the settings file. The environment, for all commands, does not count."""
     source = context.get_parameter_source(name)
     return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")

@@ -34,16 +34,18 @@ QueueArgument = Annotated[str, ARGUMENT, r"Such as orders, 'shop\orders' or 'sho
 class Properties:
     """The wanted properties of a queue; None for the default, or for no change."""
 
-    quota_kb: Annotated[int | None, "The limit for its messages, in KiB; 0 for none.", value(min=0)] = None
+    quota_kb: Annotated[int | None, "The limit for its messages, in KiB; 0 for no limit.", value(min=0)] = (
+        None
+    )
     journal: Annotated[bool | None, "Whether received messages are copied to its journal."] = None
     journal_quota_kb: Annotated[
-        int | None, "The limit for its journal, in KiB; 0 for none.", value(min=0)
+        int | None, "The limit for its journal, in KiB; 0 for no limit.", value(min=0)
     ] = None
     strangers: Annotated[bool | None, "Whether anyone from outside the topology may send to it."] = None
     authenticated: Annotated[bool | None, "Whether it takes only signed messages."] = None
     privacy: Annotated[
         str | None,
-        "body: only encrypted messages; none: no encrypted messages; optional: both.",
+        "body: take only encrypted messages; none: take none of them; optional: take both.",
         value("WHICH"),
     ] = None
     weak_ciphers: Annotated[
@@ -95,7 +97,7 @@ def create(
         bool | None, "Take only transactional messages. This cannot be changed later."
     ] = None,
     public: Annotated[
-        str, "Its public GUID, `new` for a random one. This cannot be changed later.", value("GUID")
+        str, "Its public GUID, or `new` for a random one. This cannot be changed later.", value("GUID")
     ] = "",
     node: NodeOption = None,
 ) -> Printout:
@@ -200,7 +202,7 @@ async def _of_node(place: Place, name: str, ask: Any) -> Any:
 
 
 def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
-    """Return the node on which to make a queue; if neither its name nor `node` tells, the host of the model queue."""
+    """Return the node on which to make a queue: by its name or `node`, or else the node of the model queue."""
     from mqproto.formatname import parse_path_name
     from mqproto.simulator.topology.resolve import is_bare
 

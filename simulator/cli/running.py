@@ -29,11 +29,11 @@ from mqproto.simulator.topology.views import Address
 
 LOOK_S: Final = 0.5
 LINE_S: Final = 10.0
-"""How often there is a line for each node in a pipe, if anything has changed."""
+"""In a pipe: the seconds between two lines about a node, if anything has changed."""
 
 
 Beside = Callable[[Place], AbstractAsyncContextManager[str]]
-"""Something that serves nodes which run, as long as they do; with an address that people are told."""
+"""Starts something that serves the running nodes until they end; yields the address at which people reach it."""
 
 
 async def run_topology(
@@ -43,7 +43,7 @@ async def run_topology(
     breakable: bool,
     console: Beside | None = None,
 ) -> int:
-    """Run all nodes until SIGINT or SIGTERM. A node that ends, or does not start, is started again, however often.
+    """Run all nodes until SIGINT or SIGTERM. A node that ends or fails to start is started again, however often.
 
     Args:
         breakable: whether each link goes through proxies, which `mqproto cut` and `mqproto stall` break.

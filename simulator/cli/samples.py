@@ -2,8 +2,9 @@
 
     python -m mqproto.simulator.cli.samples captures/samples
 
-A TOML says in its first half what the capture shows, and the command that makes it; a scenario is there too. Below
-MARK is what was found in the capture when it was made. That half is written here; a test holds the capture to it.
+The first half of a TOML says what the capture shows, and has the command that makes it, and perhaps a scenario. Below
+MARK are the findings in the capture when it was made. This module writes that half, and a test compares the capture
+with it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ COMMANDS: Final[Mapping[tuple[str, ...], Callable[[list[str]], int]]] = {
     ("mqproto",): run_command,
     ("python", "-m", "mqproto.captures.spoil"): spoil.main,
 }
-"""What makes a sample, by the words with which its command begins."""
+"""The functions that make a sample, by the first words of the sample's command."""
 COUNTS: Final = (
     "gap_count",
     "missing_bytes",
@@ -45,7 +46,7 @@ COUNTS: Final = (
     "early_count",
     "cut_frames",
 )
-"""Of `Totals`: what is wrong with a capture, as opposed to the packets in it; said where there is any of it."""
+"""The fields of `Totals` that count faults of a capture, not its packets; only counts above 0 are written."""
 
 
 def make_all(folder: Path) -> list[str]:

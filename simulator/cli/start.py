@@ -1,6 +1,6 @@
 """The program `mqproto`. If something is not installed, one line names the extra that brings it.
 
-So this module needs the standard library alone. `cli.py`, which needs typer, has the commands.
+That is why this module imports only the standard library. `cli.py`, which needs typer, has the commands.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def main() -> NoReturn:
 def keep_the_installation(
     arguments: Sequence[str], path: Sequence[str], environment: MutableMapping[str, str]
 ) -> None:
-    """Make the processes that we start find the same modules as we do.
+    """Make sure that the processes that we start find the same modules as we do.
 
-    They are `python -m`, which looks into the working directory first: another checkout may be there.
+    They run `python -m`, which looks into the working directory first, where another checkout may be.
 
     Args:
         arguments: `sys.argv`.

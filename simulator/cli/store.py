@@ -1,5 +1,5 @@
-"""What an operator does with the store of a node: `mqproto store check`, `backup`, `export`, `repair` and `adopt`; and
-with a document history: `check`, `backup`, `copy` and `adopt`.
+"""The commands for the store of a node, `mqproto store check`, `backup`, `export`, `repair` and `adopt`; and for a
+document history, `check`, `backup`, `copy` and `adopt`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ app = Commands(
 )
 DAY_S: Final = 86_400
 APPLICATION_ID_AT: Final = 68
-"""Where an SQLite file says whose it is."""
+"""The offset in an SQLite file of the number that says which application made it."""
 SAID_EVERY: Final = 1_000
-"""Messages between two words of how far an export is."""
+"""The number of messages after which an export reports its progress again."""
 StoreArgument = Annotated[str, ARGUMENT, "A node, or the .sqlite file of its store.", value("NODE|FILE")]
 KeptArgument = Annotated[
     str,
@@ -51,8 +51,8 @@ ToArgument = Annotated[str, ARGUMENT, "URL of a database that has no history yet
 def check(place: Later, store: KeptArgument) -> Printout:
     """Read a whole store, and report damage. Status 1 if there is any.
 
-    Nothing is changed. The node may run: its tables and log are read as of one moment, after the record that is
-    printed. Later writes are not checked, nor are express messages, which are only in its memory.
+    Nothing is changed. The node may run: its tables and log are read as of one moment, just after the record that is
+    printed. Later writes are not checked. Neither are express messages, which are only in the node's memory.
     """
     from contextlib import closing
 
@@ -102,8 +102,8 @@ def backup(
     """Copy a store as of one moment; its node may run. Nothing is overwritten.
 
     The copy is a complete store of two files, NAME.sqlite and NAME.sqlite-witness, verified from end to end. It has
-    everything the node had answered before the command was typed, except express messages, which are only in its
-    memory. A damaged store is not copied. The journals of its gateways, and their document histories of the same
+    everything that the node had confirmed before the command was typed, except express messages, which are only in the
+    node's memory. A damaged store is not copied. The journals of its gateways, and their document histories of the same
     moment, go to the same folder. A history in PostgreSQL becomes a file, which `copy` brings back.
     """
     from mqproto.simulator.base.screen import working
@@ -208,8 +208,8 @@ def _check_history(url: str) -> Printout:
 def copy(source: FromArgument, target: ToArgument) -> int:
     """Move a document history to another database: SQLite to PostgreSQL, or back.
 
-    Programs may use it meanwhile. At the end they stop using FROM: they name its new place, and refuse work until they
-    are started with TO. After a kill, type the command again to continue.
+    Programs may use it meanwhile. At the end they stop using FROM: they report its new place, and refuse work until
+    they are started with TO. After a kill, type the command again to continue.
 
     \b
     $ mqproto store copy sqlite:///history.sqlite postgresql://me@db/orders
@@ -354,9 +354,9 @@ def adopt(
     listed when the node starts. A copy leaves the waiting messages to the original: it is set aside in
     FILE-copied-DATE, and its node, which needs its own GUID, begins with an empty store.
 
-    A document history that was restored, or is new, does not have all ids that a gateway had accepted: the gateway
-    refuses to start, and names the LIFE to type here. Then all gateways of that life start, and say which ids are
-    unknown.
+    A document history that is new, or was restored from a backup, does not have all ids that a gateway had accepted.
+    The gateway refuses to start, and names the LIFE to type here. Then all gateways of that life start, and report the
+    unknown ids.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.storage.care import adopt_moved, set_aside_copied
@@ -406,7 +406,7 @@ def _named(place: Later, store: str) -> tuple[Path, Node | None]:
 
 
 def _names(place: Later) -> Callable[[str], str]:
-    """Return the function from queues' own names to those that people use; without a topology, their own names stay."""
+    """Return the function from queues' own names to those that people use; without a topology, it changes nothing."""
     from mqproto.simulator.topology import TopologyError
     from mqproto.simulator.topology.directory import known_as
 
@@ -417,7 +417,7 @@ def _names(place: Later) -> Callable[[str], str]:
 
 
 def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict[str, int]:
-    """Return how many messages each queue has, even 0, by its own name and, if the topology has one, a usual name."""
+    """Return the number of messages, even 0, in each queue, by its own name and any usual name from the topology."""
     counts: dict[str, int] = {}
     for number in {*found.queues, *found.counts}:
         called, row = found.name_of(number), found.queues.get(number)
@@ -429,7 +429,7 @@ def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict
 
 
 def _lines(path: Path, findings: list[str], counts: dict[str, int], lines: list[str]) -> Iterator[str]:
-    """Yield how many messages are whole, then these lines, and last the state of the store."""
+    """Yield how many messages are undamaged, then these lines, and last the state of the store."""
     for queue, count in sorted(counts.items()):
         if count:
             yield f"{queue}: {counted(count, 'message')} {'is' if count == 1 else 'are'} whole"

@@ -1,6 +1,6 @@
 """`mqproto top`: nodes, sessions and queues as they are now, in a terminal.
 
-It asks what `mqproto explain` asks, of all nodes at once, each second. Rates are what came and went between two looks.
+Each second it asks all nodes at once what `mqproto explain` asks. Rates are counted between two such looks.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 NARROWEST: Final = 64
-"""Columns; in fewer the lines are cut."""
+"""The smallest width in columns; on a narrower screen, lines are cut."""
 CELL: Final = 8
 STATE: Final = 13
 
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """A line: a name with the remaining width, figures, a word at the end, and perhaps a line of reasons below."""
+    """A line of the screen: a name in the remaining width, figures, a word at the end, and perhaps reasons below it."""
 
     name: str
     cells: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class ScreenSection:
 
 @dataclass(frozen=True, slots=True)
 class NodesLook:
-    """The answers of all nodes, and when they came, on trio's clock."""
+    """The answers of all nodes, and when they arrived, on trio's clock."""
 
     found: Mapping[str, Explanation | Away]
     at_s: float
@@ -174,7 +174,7 @@ def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> li
 def drawn(
     drawing: list[ScreenSection], columns: int, height: int | None = None, title: TopRow | None = None
 ) -> Text:
-    """Return the whole picture, or as much as fits: the first rows of each section, and the number of the others.
+    """Return the whole screen, or as much as fits: the first rows of each section, and how many rows are left out.
 
     Args:
         height: how many lines there is room for; None for any number.
@@ -212,7 +212,7 @@ def _first(blocks: list[list[Text]], limit: int | None) -> list[list[Text]]:
 
 
 class _Span:
-    """Two looks at one node; or one look, which has no rates."""
+    """Two looks at one node, or only one, from which no rates follow."""
 
     def __init__(self, status: NodeStatus, before: NodeStatus | None, passed_s: float) -> None:
         self.status = status
@@ -222,7 +222,7 @@ class _Span:
         self.forwarded_before = before.forwarded if before else None
 
     def rate(self, now: int, before: int | None) -> str:
-        """Return a rate per second; empty without an earlier count. A restarted node gives 0, not a negative rate."""
+        """Return a rate per second; empty without an earlier count. After a restart it is 0, not a negative rate."""
         if before is None or not self._passed_s:
             return ""
         per_s = max(now - before, 0) / self._passed_s
@@ -328,7 +328,7 @@ def _count(number: int) -> str:
 
 
 def _fitted(text: str, columns: int) -> str:
-    """Fit a text into one line of this many columns; a longer text ends in dots."""
+    """Fit a text into one line of this many columns; dots end a text that is too long."""
     text = shown(text)
     if cell_len(text) > columns:
         text = f"{set_cell_size(text, columns - 1).rstrip()}\N{HORIZONTAL ELLIPSIS}"

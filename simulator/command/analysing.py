@@ -1,4 +1,4 @@
-"""`mqproto analyse`: how far it is, on one line of a terminal. In a pipe it says nothing until it is done."""
+"""The progress of `mqproto analyse`, on one line of a terminal. In a pipe, nothing is printed before the end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProgressLine:
         return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
-        """Return the current line: stage, ranges, packets, MB/s since the stage began; or its duration."""
+        """Return the current line: stage, ranges, packets, and MB/s since the stage began; or the stage's duration."""
         progress = self._progress
         if progress is None:
             return ""

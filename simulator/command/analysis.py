@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
-"""Of less than that most of the time is Spark's start."""
+"""If the captures are smaller than this, Spark's start takes most of the time."""
 
 
 def analyse(
     captures: Annotated[
         list[str],
         ARGUMENT,
-        "Captures (pcap, pcapng, packed or not), folders, patterns, and URIs: s3://bucket/day-*/",
+        "Captures (pcap, pcapng, compressed or not), folders, patterns, and URIs: s3://bucket/day-*/",
         value("CAPTURES..."),
     ],
     out: Annotated[
@@ -49,7 +49,7 @@ def analyse(
         str | None, "A topology with names for nodes and queues.", "-t", value(envvar=TOPOLOGY_VARIABLE)
     ] = None,
     range_mib: Annotated[
-        int, "MiB of a capture for one task to read.", "--range", value(min=1, max=1_024)
+        int, "MiB of a capture that each task reads.", "--range", value(min=1, max=1_024)
     ] = 64,
     body_text: Annotated[bool, "Put the text of bodies into the column body_text."] = False,
     keys: Annotated[
@@ -71,8 +71,8 @@ def analyse(
     Status 1 if somebody broke the protocol, if with --keys a signature does not hold, or if a file could not be read
     completely.
 
-    With --watch, new captures in the folders are added when they are complete: a file of a rotating capture when there
-    is a later one. It may be stopped and started again at any time.
+    With --watch, new captures in the folders are added when they are complete. A file of a rotating capture is complete
+    when there is a later one. The command may be stopped and started again at any time.
 
     \b
     mqproto analyse run.pcapng --out tables
@@ -132,7 +132,7 @@ def analyse(
 def _spark(
     master: str | None, tables: Tables, settings: Mapping[str, str]
 ) -> Iterator[tuple[SparkSession, SparkEngine]]:
-    """Yield a Spark session, and the engine that runs stages in it; say where Spark's pages are, if it has any."""
+    """Yield a Spark session, and the engine that runs stages in it; print where Spark's pages are, if it has any."""
     # These take as long to import as all that was done so far.
     from mqproto.captures.pipeline.engines.session import spark_session
     from mqproto.captures.pipeline.engines.sparkengine import SparkEngine

@@ -1,4 +1,4 @@
-"""A capture shown: as lines, fields, JSON, a summary, the way of one message, or a ladder diagram."""
+"""Shows a capture: as lines, fields, JSON, a summary, the way of one message, or a ladder diagram."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ from mqproto.simulator.topology import Topology, load
 from mqproto.wire import Inspection, Ping, guid_text, inspect_packet, inspect_ping
 
 DIAGRAM_LIMIT: Final = 1_000
-"""How many packets a diagram has, unless --limit asks for another number."""
+"""The most packets in a diagram, unless --limit gives another number."""
 PROGRESS_PACKETS: Final = 4_096
 DIAGRAM_COLUMNS: Final = 80
-"""Width of a diagram that goes into a pipe."""
+"""The width of a diagram that is written into a pipe."""
 
 
 @dataclass(slots=True)
 class Opened:
-    """A file that begins like a capture; the size of standard input is unknown."""
+    """A file that begins like a capture. The size is unknown if it is standard input."""
 
     file: BinaryIO
     where: str
@@ -66,7 +66,7 @@ class Opened:
 
 
 class StandardInput(io.RawIOBase):
-    """The standard input from its first byte on, although its beginning was already read."""
+    """The standard input from its first byte on, even though its beginning was already read."""
 
     def __init__(self, head: bytes) -> None:
         super().__init__()
@@ -88,10 +88,10 @@ def open_capture(source: str) -> Opened | StandardInput | None:
     """Return the capture that `source` names.
 
     Returns:
-        the capture; None if a file or an argument is not one; the standard input, if that is not one.
+        the capture; None if a file or an argument is not a capture; the standard input, if that is not a capture.
 
     Raises:
-        UsageError: it begins like a known format that is not a capture that we read.
+        UsageError: it begins like a known format that we do not read.
     """
     if source == "-":
         head = sys.stdin.buffer.read(max(map(len, MAGICS)))
@@ -214,7 +214,7 @@ class _Reading:
 
     findings: the findings shown or counted, by severity.
     first_ns: when the very first packet was seen.
-    status: whether the capture is damaged, and from where on.
+    status: whether the capture is damaged, and where the damage begins.
     ring: the named keys, if any.
     forged: whether a shown signature does not hold.
     """

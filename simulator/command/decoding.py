@@ -1,4 +1,4 @@
-"""`mqproto decode`: reads the command line, and decides between packets and a capture."""
+"""`mqproto decode`: reads the command line, and decides whether it shows pasted packets or a capture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.command import captured
 
 PACKETS_LIMIT: Final = 1_000
-"""How many packets of a stream are shown, each with all its fields, unless --limit asks for another number."""
+"""The most packets of a pasted stream that are shown with all their fields, unless --limit gives another number."""
 
 
 def decode(
@@ -24,7 +24,7 @@ def decode(
         list[str],
         ARGUMENT,
         "A capture (pcap, pcapng, compressed or not), or packets: bytes, hex, a hex dump, Base64; - for "
-        "stdin. Several captures are read as one: both halves of a TAP, or two capture points.",
+        "stdin. Several captures are read as one, such as both halves of a TAP.",
         value("FILE|HEX|-"),
     ],
     options: Options,
@@ -33,7 +33,7 @@ def decode(
         "Make the tables of mqproto analyse in this folder or at this URI, without Spark.",
         value("DIR"),
     ] = None,
-    body_text: Annotated[bool, "With --tables: also the text of bodies."] = False,
+    body_text: Annotated[bool, "With --tables: include the text of bodies."] = False,
 ) -> int:
     """Show a capture packet by packet, and what is wrong with it; or every field of pasted packets.
 

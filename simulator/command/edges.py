@@ -38,12 +38,12 @@ def trigger(
     options: TriggerOptions,
     _config: ConfigOption = "",
 ) -> int:
-    """Call a service for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
+    """Call a service for each message of a queue: once, in order, and again if it fails. Ctrl-C or SIGTERM ends it.
 
     200 to 299 is success. 400 to 499 with a JSON field `code`, or as application/problem+json, is a business error: the
-    message goes to the error queue. Everything else rolls back, a plain 400 as well, and the message is attempted
-    again. NODE-trigger.log, beside the stores, has the result of each attempt; only the first failure is printed until
-    a message succeeds.
+    message goes to the error queue. Everything else, even a plain 400, rolls back, and the message is attempted again.
+    NODE-trigger.log, beside the stores, has the result of each attempt; only the first failure is printed until a
+    message succeeds.
 
     \b
     $ mqproto trigger orders --url http://127.0.0.1:8080/orders

@@ -59,7 +59,7 @@ def audit(
 ) -> Printout:
     """Account for each message that a gateway has answered 200. Status 1 if one is unaccounted for.
 
-    It reads the document history, the stores and the logs, and asks no program; nodes may run.
+    It reads the document history, the stores and the logs; nodes may run, and are not asked.
     """
     from mqproto.edge.custody import End
     from mqproto.simulator.base.screen import working
@@ -90,7 +90,7 @@ def list_(
     in_doubt: Annotated[bool, "Only messages that may have been processed."] = False,
     history: HistoryOption = "",
 ) -> Printout:
-    """List what failed, and why: everything in error, in-doubt and dead-letter queues. Nodes need not run."""
+    """List failed messages and their reasons, in all error, in-doubt and dead-letter queues. Nodes need not run."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import failed_in
 
@@ -111,7 +111,7 @@ def show(
     name: Annotated[str, ARGUMENT, value("MESSAGE|KEY")],
     history: HistoryOption = "",
 ) -> Printout:
-    """Show a message that failed: why, and everything in it."""
+    """Show a message that failed: the reason, and everything in the message."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.client.talk import message_as_json
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
@@ -136,12 +136,12 @@ def retry(
     names: NamesArgument = None,
     every: AllOption = False,
     limit: Annotated[
-        int | None, "At most this many, the first ones.", "--limit", "--count", "-c", value(min=1)
+        int | None, "Only the first of them, at most this many.", "--limit", "--count", "-c", value(min=1)
     ] = None,
-    dry_run: Annotated[bool, "List the messages, and send none."] = False,
+    dry_run: Annotated[bool, "List the messages without sending any."] = False,
     history: HistoryOption = "",
 ) -> Printout:
-    """Send failed messages again, to their queue, in their order and with their ids. Their nodes must run.
+    """Send failed messages to their queues again, in their order and with their ids. Their nodes must run.
 
     A dead letter gets its original time limits again: make sure that somebody receives it in time.
     """
@@ -157,7 +157,7 @@ def resolve(
     place: Place,
     narrowing: Narrowing,
     names: NamesArgument = None,
-    note: Annotated[str, "What was done, for the history."] = "",
+    note: Annotated[str, "A note for the history: what was done."] = "",
     every: AllOption = False,
     history: HistoryOption = "",
 ) -> Printout:
@@ -192,7 +192,7 @@ def _see_to(
 ) -> Printout:
     """Carry out an action on failed messages. Status 1 if a name fits no message.
 
-    act: the action; None only lists the messages.
+    act: the action; None to list the messages only.
     done: the completed action in words.
     """
     from mqproto.simulator.base.screen import working
@@ -243,7 +243,7 @@ def erase(
     note: Annotated[str, "The reason, for the log of operators."] = "",
     history: HistoryOption = "",
 ) -> Printout:
-    """Erase the bodies of finished messages from all files of their nodes. The record of them stays.
+    """Erase the bodies of finished messages from all files of their nodes. The record of the messages stays.
 
     Identifiers, times, outcomes and checksums are kept. Nodes may run; each store is rewritten, which takes as long as
     a backup. A message that waits or is on its way is refused.

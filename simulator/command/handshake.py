@@ -1,7 +1,7 @@
-"""How a stranger answers a connection request: `Handshake` judges the bytes as they come, without a socket.
+"""How a stranger answers a connection request. `Handshake` judges the bytes as they arrive, without a socket.
 
-It begins a session as for a direct format name, to any peer ([MS-MQQB] 3.1.5.2.3), and stops where messages
-could be sent. It keeps no more of what the peer says than one packet of a handshake.
+It begins a session as for a direct format name, to any peer ([MS-MQQB] 3.1.5.2.3), and stops where messages could be
+sent. It never keeps more of the peer's bytes than one packet of a handshake.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ANSWER: Final = Welcome.of(EstablishConnection)
 PARAMETERS: Final = Welcome.of(ConnectionParameters)
 SHOWN_BYTES: Final = 24
 SIGNATURE: Final = slice(4, 8), b"LIOR"
-"""Where each packet has its signature, and what it is.  [MS-MQMQ] 2.2.19.1"""
+"""The offset of the signature in each packet, and the signature itself.  [MS-MQMQ] 2.2.19.1"""
 
 
 class Outcome(StrEnum):
-    """How asking ended, for TCP and for pings."""
+    """The result of asking, for TCP and for pings."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
     INVALID = "invalid"
-    """It begins like a packet of MSMQ, and is not an answer."""
+    """It begins like a packet of MSMQ, but is not an answer."""
     FOREIGN = "foreign"
     """It is not a packet of MSMQ."""
     CLOSED = "closed"
@@ -49,7 +49,7 @@ class Outcome(StrEnum):
 
     @property
     def is_msmq(self) -> bool:
-        """Whether only MSMQ says this."""
+        """Whether only MSMQ answers like this."""
         return self in (Outcome.ACCEPTED, Outcome.REFUSED)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Later = Callable[[], Place]
 
 SHARED: Final = "options of mqproto itself"
-"""What is declared with `value(rich_help_panel=SHARED)` may stand before the name of a command that takes it, too."""
+"""Options declared with `value(rich_help_panel=SHARED)` may also be typed before the command that takes them."""
 
 TopologyOption = Annotated[
     str,
@@ -68,7 +68,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def place_of(topology: str, directory: Path | None) -> Place:
-    """Return the place of the typed topology, and of its nodes' stores."""
+    """Return the place that consists of the typed topology and the folder of its nodes' stores."""
     from mqproto.simulator.topology.places import Place
 
     return Place.of(topology, directory)
@@ -104,7 +104,7 @@ class Commands(typer.Typer):
 
 
 class _Sharing(TyperCommand):
-    """A command that keeps its own options apart from those of `mqproto` that it takes."""
+    """A command that keeps its own options apart from the options of `mqproto` itself."""
 
     def __init__(self, name: str | None, *, params: list[Any], **more: Any) -> None:
         self.shared = [each for each in params if each.rich_help_panel == SHARED]
@@ -113,12 +113,12 @@ class _Sharing(TyperCommand):
         super().__init__(name, params=[each for each in params if each not in self.shared], **more)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return its own parameters, the shared ones, and --help."""
+        """Return the command's own parameters, the shared ones, and --help."""
         *own, last = super().get_params(ctx)
         return [*own, *self.shared, last]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments behind options typed before the command's name, because later ones take precedence."""
+        """Parse the arguments after the options typed before the command's name, because later ones take precedence."""
         above, mine = ctx.find_root(), {each.opts[0] for each in self.shared}
         for each in above.command.params if above is not ctx else ():
             if getattr(above.get_parameter_source(each.name), "name", "") == "COMMANDLINE":
@@ -136,7 +136,7 @@ class _Sharing(TyperCommand):
 
 
 class _Shared(TyperOption):
-    """An option of `mqproto` itself, among those of a command."""
+    """A command's option that also belongs to `mqproto` itself."""
 
     def get_help_record(self, ctx: Any) -> None:
         return None
@@ -158,7 +158,7 @@ class FirstByDefault(TyperGroup):
 
 
 class _Unfolded:
-    """A command as Typer takes it, which computes its options only when it is the one that was typed."""
+    """A command in the form that Typer takes. It computes its options only if the user typed this command."""
 
     def __init__(self, command: Callable[..., Any]) -> None:
         update_wrapper(self, command, ("__module__", "__name__", "__doc__"))
@@ -195,7 +195,7 @@ class _Unfolded:
 
 @dataclass
 class _Where:
-    """A place in the form in which it is typed."""
+    """A place in the form in which users type it."""
 
     topology: TopologyOption = DEFAULT_TOPOLOGY
     directory: DirectoryOption = None
@@ -209,10 +209,10 @@ class _Later(_Where):
 AS_JSON: Final = inspect.Parameter(
     "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption
 )
-"""What is typed for a command that returns what it has to tell."""
+"""The option of every command that returns its output, for `--json`."""
 WHERE: Final = ("topology", "directory")
 PLACES: Final = {"Place": _Where, "Later": _Later}
-"""What stands for the class in annotations, which is not imported for that alone."""
+"""The classes that replace Place and Later in annotations. Place itself is not imported for annotations alone."""
 
 
 def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:

@@ -1,4 +1,4 @@
-"""`mqproto peers`: who is connected to a node, and who is blocked."""
+"""`mqproto peers`: the queue managers that are connected to a node or blocked by it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 Refusal = UsageError | FormatNameError
-"""Why a node would not."""
+"""Why a node refused the request."""
 T = TypeVar("T")
 
 
@@ -45,7 +45,7 @@ NetworkArgument = Annotated[
 
 @app.command()
 def show(place: Place, node: NodeArgument = None) -> Printout:
-    """Show who is or was connected to a node, and what they did. Status 1 if no node runs."""
+    """Show the queue managers that are or were connected to a node, and what they did. Status 1 if no node runs."""
     found = run_task(partial(peers_of, place, node))
     lines = partial(show_peers, place.topology, found, place.again)
     return Printout(as_values(place.topology, found), lines, *answered(place, found))
@@ -56,18 +56,18 @@ def block(
     place: Place,
     network: NetworkArgument,
     node: NodeArgument = None,
-    force: Annotated[bool, "Even if a node of the topology calls from there."] = False,
+    force: Annotated[bool, "Block it even if a node of the topology connects from there."] = False,
 ) -> Printout:
-    """Refuse connections from there, also after restarts, and end the sessions that came from there.
+    """Refuse connections from a network, also after restarts, and end the sessions that came from it.
 
-    The node still sends there; `mqproto pause` holds that back.
+    The node still sends to that network; `mqproto pause` stops that.
     """
     return _block(place, network, node, is_blocked=True, forced=force)
 
 
 @app.command()
 def unblock(place: Place, network: NetworkArgument, node: NodeArgument = None) -> Printout:
-    """Accept connections from there again."""
+    """Accept connections from a network again."""
     return _block(place, network, node, is_blocked=False)
 
 
@@ -75,7 +75,9 @@ def unblock(place: Place, network: NetworkArgument, node: NodeArgument = None) -
 def add(
     place: Place,
     name: Annotated[
-        str, ARGUMENT, r"A name for it, as in NAME\private$\orders; with only --also, its name or GUID."
+        str,
+        ARGUMENT,
+        r"A name for the peer, as in NAME\private$\orders; with --also alone, its known name or GUID.",
     ],
     node: NodeArgument = None,
     address: Annotated[str, "Its address or host name.", value("HOST")] = "",
@@ -88,7 +90,7 @@ def add(
         value("FOLDER"),
     ] = None,
 ) -> Printout:
-    """Add a queue manager that is in no topology. Nodes may call it, and you can name its queues by its name."""
+    """Add a queue manager that is not in a topology. Nodes may call it, and you can name its queues by its name."""
     if not address and not also:
         raise UsageError("say where it is: --address HOST, or --also ADDRESS for one that was met")
     wish = _wish_to_add(name, address, guid, keys, probes=probes)
@@ -106,7 +108,7 @@ def remove(place: Place, name: PeerArgument, node: NodeArgument = None) -> Print
 
 @app.command()
 def move(place: Place, name: PeerArgument, node: NodeArgument = None) -> Printout:
-    """Accept that a queue manager moved to the address where its GUID was seen last."""
+    """Accept that a queue manager moved to the address where its GUID was last seen."""
     from mqproto.simulator.node.control import PeerFacts
 
     return _told(place, PeerFacts(name, has_moved=True), "has moved", node)
@@ -175,7 +177,7 @@ def _answers(
     words: Callable[[T | Away], str],
     values: Callable[[T], dict[str, Any]],
 ) -> Printout:
-    """Return the result of a request to each node: its answer, its reason to refuse, or that it has not answered."""
+    """Return each node's result of a request: its answer, its reason to refuse, or that it has not answered."""
     from mqproto.simulator.client.live import Away
 
     told, lines, refusals = [], [], []
@@ -228,7 +230,7 @@ async def ask_each(
 
 
 def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> list[dict[str, Any]]:
-    """Return all peers for programs; a queue manager in the topology also has its `node`."""
+    """Return all peers for programs; a queue manager of the topology also has its `node`."""
     from mqproto.simulator.client.live import Away
 
     values = []
@@ -245,7 +247,7 @@ def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> li
 
 
 def show_peers(topology: Topology, found: Mapping[str, PeersStatus | Away], options: str = "") -> None:
-    """Print the same for people, connected peers first.
+    """Print all peers for people, connected ones first.
 
     options: the options with which a proposed command finds the nodes.
     """
@@ -366,7 +368,7 @@ def _blocked_values(one: Blocked) -> dict[str, Any]:
 
 
 def blocked_words(one: Blocked | Away, *, is_blocked: bool) -> str:
-    """Return the result of blocking or unblocking a network in words."""
+    """Return words for the result of blocking or unblocking a network."""
     from mqproto.simulator.client.live import Away
 
     if isinstance(one, Away):

@@ -1,7 +1,7 @@
 """`mqproto probe`: finds out whether a host speaks MSMQ, and shows its parameters.
 
-One connection request over TCP and one Ping over UDP, both at once, and nothing is sent that anybody keeps. A peer
-that answers gets the time that the caller allows, and is read no further than the first bytes that are none of a
+It sends one connection request over TCP and one Ping over UDP at the same time, and nothing that a queue manager keeps.
+A peer that answers gets the time that the caller allows. It is read only up to the first bytes that do not belong to a
 handshake.
 """
 
@@ -28,7 +28,7 @@ READ_BYTES: Final = 4_096
 ADDRESS_LIMIT: Final = 4
 """How many addresses of one name are tried."""
 DATAGRAM_LIMIT: Final = 64
-"""How many datagrams are looked at for the response to our Ping."""
+"""How many datagrams are examined in search of the response to our Ping."""
 DATAGRAM_BYTES: Final = 64
 FLAG_WORDS: Final = {
     EstablishConnection.no_ping: "no ping went before",
@@ -39,7 +39,7 @@ FLAG_WORDS: Final = {
 
 @dataclass(slots=True)
 class Report:
-    """The answer of one HOST, at the address that answered, or at the last one that was tried."""
+    """The answer of one HOST, from the address that answered, or from the last one that was tried."""
 
     host: str
     port: int
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def is_nobody(self) -> bool:
-        """Whether nothing answered at all."""
+        """Whether nothing at all answered."""
         nothing = (Outcome.UNREACHABLE, Outcome.SILENT)
         return self.tcp.outcome is Outcome.UNREACHABLE and self.ping.outcome in nothing
 
@@ -72,7 +72,7 @@ def target(text: str) -> tuple[str, int]:
 async def probe(
     host: str, port: int = MSMQ_PORT, *, ping_port: int = PING_PORT, timeout_s: float = 5
 ) -> Report:
-    """Ask the peer at this address. Never takes longer than `timeout_s`, or more than a few kilobytes."""
+    """Ask the peer at this address. This takes at most `timeout_s`, and reads at most a few kilobytes."""
     report = Report(host, port, ping_port)
     ends_at = trio.current_time() + timeout_s
     addresses: list[str] = []
@@ -145,7 +145,7 @@ async def _converse(stream: trio.SocketStream, handshake: Handshake) -> None:
 
 
 async def _ask_by_ping(report: Report, patience_s: float) -> None:
-    """Ask by UDP, from a socket that receives only datagrams from this address."""
+    """Ask by UDP, with a socket that receives datagrams from this address only."""
     began_s = trio.current_time()
     report.ping = HandshakeFinding(Outcome.SILENT, f"no answer within {patience_s:.1f} s")
     request = Ping(cookie=secrets.randbits(32), qm_guid=_anybody())

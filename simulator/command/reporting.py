@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 PAGE: Final = "report.html"
 NAMED_LIMIT: Final = 10
-"""How many messages of a name are told about."""
+"""The most messages with one name whose histories are printed."""
 ROWS_LIMIT: Final = 1_000
-"""How many rows of a query are shown to people."""
+"""The most rows of a query that are shown to people."""
 HOUR_S: Final = 3_600
 
 
@@ -33,7 +33,7 @@ class Form(StrEnum):
 
 
 TablesArgument = Annotated[
-    str, ARGUMENT, "The folder of the tables, or its URI: --out of mqproto analyse.", value("DIR")
+    str, ARGUMENT, "The folder or URI of the tables, as in mqproto analyse --out.", value("DIR")
 ]
 
 
@@ -98,7 +98,7 @@ def report(
 
 
 class NoTablesError(MqprotoError):
-    """Nobody has analysed captures into a folder."""
+    """A folder has no tables, because nobody has analysed captures into it."""
 
     def __init__(self, place: str) -> None:
         super().__init__(f"{place} has no tables: run mqproto analyse CAPTURES --out {place}")
@@ -137,10 +137,12 @@ def tables(
     place: TablesArgument,
     columns: Annotated[str | None, "Describe each column of a table.", value("TABLE")] = None,
     sql: Annotated[
-        str | None, "Run a query in DuckDB's SQL; tables have the names that are listed.", value("QUERY")
+        str | None,
+        "Run a query in DuckDB's SQL, with the names of tables that this command lists.",
+        value("QUERY"),
     ] = None,
     export: Annotated[
-        Path | None, "Write each table, or the rows of --sql, into a file there.", value("FOLDER")
+        Path | None, "Write each table, or the rows of --sql, to a file in this folder.", value("FOLDER")
     ] = None,
     form: Annotated[Form, "The format of --export.", "--format"] = Form.PARQUET,
     run: Annotated[

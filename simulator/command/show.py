@@ -1,6 +1,6 @@
-"""Packets as tables or as JSON: `mqproto decode`.
+"""Shows packets as tables or as JSON, for `mqproto decode`.
 
-Fields come from `inspect_packet`, so a broken packet is shown up to its fault, and the fault beside it.
+Fields come from `inspect_packet`, so a broken packet is shown up to its fault, followed by the fault.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from mqproto.wire.lenient import Inspection, SeenField
 from mqproto.wire.schema.record import Bit, Bits
 
 SHOWN_BYTES: Final = 16
-"""How many bytes of a long field the table shows; JSON has all."""
+"""The most bytes of a long field in the table; JSON has all of them."""
 SHOWN_CONTENTS: Final = 600
-"""Characters of what a body says, as JSON; `--json` has all."""
+"""The most characters of a body's contents, as JSON, in the table; `--json` has all of them."""
 SHOWN_CHARACTERS: Final = 124
-"""A queue's name has no more; what is longer is somebody's joke, and would fill the screen."""
+"""The most characters of a queue's name. A longer name is a joke of its sender, and would fill the screen."""
 FLAG_WORDS: Final = {
     "base.flags": BaseHeader,
     "user.flags": UserHeader,
@@ -51,7 +51,7 @@ FLAG_WORDS: Final = {
     "flags": Ping,
 }
 PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
-"""Fields that hold whatever their sender likes, so sixteen bytes of them are not GUID."""
+"""Fields with arbitrary content, whose sixteen bytes are not shown as a GUID."""
 
 
 def read_source(source: str) -> list[bytes]:
@@ -86,7 +86,7 @@ def read_source(source: str) -> list[bytes]:
 
 
 def headline(inspection: Inspection, at: int = 0) -> str:
-    """Return a headline for the packet, with its first byte if that is not 0."""
+    """Return a headline for the packet. It has the packet's first byte, if that is not 0."""
     where = f"byte {at:,}: " if at else ""
     wrong = "" if inspection.is_valid else ", not valid"
     return f"{where}{_kind(inspection)}, {_size(inspection):,} bytes{wrong}"
@@ -115,7 +115,7 @@ def _kind(inspection: Inspection) -> str:
 
 
 def evidence(inspection: Inspection, ring: KeyRing) -> Evidence | None:
-    """Return what keys prove about a packet, if it is a whole message."""
+    """Return what the keys prove about a packet, if it is a whole message."""
     return ring.evidence(inspection.packet) if isinstance(inspection.packet, UserMessage) else None
 
 
@@ -168,7 +168,7 @@ def fields_table(inspection: Inspection) -> Table:
 
 
 def as_json(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> dict[str, Any]:
-    """Return this for programs: values as numbers and text, bytes as hex; offsets count from the packet's start."""
+    """Return a packet for programs: values as numbers and text, bytes as hex; offsets count from its first byte."""
     return {
         "kind": _kind(inspection),
         "offset": at,
@@ -200,7 +200,7 @@ def as_json(inspection: Inspection, at: int = 0, evidence: Evidence | None = Non
 
 
 def _proved(evidence: Evidence) -> dict[str, Any]:
-    """Return the evidence from keys, by the names that rows have for it."""
+    """Return the evidence from keys, under the names by which rows refer to it."""
     said = evidence._asdict()
     plain = said.pop("plain")
     return said | {"plain_body": None if plain is None else plain.hex()}
@@ -233,7 +233,7 @@ def _words(field: SeenField) -> str:
 
 
 def _set_bits(record: type, word: int) -> Iterator[str]:
-    """Yield the names of the bits that are set in a flag word, as the record names them."""
+    """Yield the names of the set bits in a flag word, as in its record."""
     for name, bits in vars(record).items():
         if isinstance(bits, Bit) and word & bits.mask:
             yield name
@@ -242,7 +242,7 @@ def _set_bits(record: type, word: int) -> Iterator[str]:
 
 
 def _printable(data: bytes) -> str:
-    """Return bytes as in a hex dump's right column; empty if no byte is a letter."""
+    """Return bytes as in the right column of a hex dump; empty if no byte is a letter."""
     if not any(32 < byte < 127 for byte in data):
         return ""
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)

@@ -16,16 +16,16 @@ class WorldOptions:
 
     seeds: Annotated[int | None, "How many worlds to run; 100 by default.", value(min=1)] = None
     seed: Annotated[
-        int | None, "Run the world of this seed, and show it; with --seeds, begin there.", value(min=0)
+        int | None, "Run and show the world of this seed; with --seeds, begin with it.", value(min=0)
     ] = None
     scenario: Annotated[Path | None, "Run the world in this file.", value(exists=True)] = None
-    shrink: Annotated[bool, "Find a smaller world that breaks too."] = False
+    shrink: Annotated[bool, "Find a smaller world that also breaks."] = False
     trace: Annotated[bool, "Print everything that happens."] = False
     save: Annotated[Path | None, "Write the world to this file."] = None
     capture: Annotated[
         Path | None, "Write everything that crossed the links of this one world to this pcapng."
     ] = None
-    captures: Annotated[Path | None, "A folder for a capture of each world, and its result."] = None
+    captures: Annotated[Path | None, "A folder for the capture and the result of each world."] = None
     segment_bytes: Annotated[
         int, "The most payload in one frame of the capture.", value(min=1, max=65_495)
     ] = 65_495

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.edges.gateway.tokens import TokenHolder
 
 BEGINS: Final = "mqproto_"
-"""So that those who look for secrets in code and logs find a token."""
+"""The beginning of every token, by which scanners find secrets in code and logs."""
 TOKEN_BYTES: Final = 32
 HEADING: Final = "# Tokens of a gateway, by their hashes: `mqproto tokens` makes, shows and revokes them.\n"
 NAME: Final = r"[A-Za-z0-9_-]{1,64}"
@@ -33,7 +33,7 @@ NAME: Final = r"[A-Za-z0-9_-]{1,64}"
 app = Commands(
     help="The bearer tokens of a gateway: whose they are, and what they open. The file has only hashes.",
 )
-NameArgument = Annotated[str, ARGUMENT, "A name for its owner: up to 64 letters, digits, _ and -."]
+NameArgument = Annotated[str, ARGUMENT, "A name for the token's owner: up to 64 letters, digits, _ and -."]
 
 
 @app.command()
@@ -41,7 +41,7 @@ def make(
     name: NameArgument,
     file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens"],
     queues: Annotated[
-        list[str] | None, "A queue it gives access to; repeatable, '*' for all.", "--queue", "-q"
+        list[str] | None, "A queue that the token opens; repeatable, '*' for all.", "--queue", "-q"
     ] = None,
     role: Annotated[str, "send: send messages; read: ask what became of them; all: both."] = "",
     producer: Annotated[
@@ -91,7 +91,7 @@ def make(
 
 @app.command()
 def show(file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens."]) -> Printout:
-    """List the tokens: their owners, and what they open. Status 1 if there are none."""
+    """List the tokens with their owners, and what the tokens open. Status 1 if there are none."""
     from mqproto.simulator.edges.gateway.tokens import holders_in
 
     holders = holders_in(file)
@@ -160,7 +160,7 @@ def _without(text: str, name: str) -> str:
 
 @contextmanager
 def _changing(file: Path, *, is_new: bool) -> Iterator[list[str]]:
-    """Yield the text of a file for changing: all of it is written or nothing, and by one process at a time.
+    """Yield the text of a file for changing. The change is complete or absent, and made by one process at a time.
 
     Raises:
         UsageError: the file cannot be read or written, or others can read it.

@@ -13,43 +13,49 @@ from mqproto.simulator.command.options import JsonOption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The typed options."""
+    """The options as typed."""
 
     topology: Annotated[
         str | None, "A topology with names for nodes and queues.", "-t", value(envvar=TOPOLOGY_VARIABLE)
     ] = None
     verbose: Annotated[
-        bool, "Every field of each packet, with its offset and bytes; in a diagram, a row for each.", "-v"
+        bool,
+        "Show every field of each packet, with its offset and bytes; in a diagram, a row for each.",
+        "-v",
     ] = False
     as_json: JsonOption = False
     summary: Annotated[bool, "Count the contents of the capture."] = False
     follow: Annotated[
         str | None,
-        "One message across all hops: GUID\\NUMBER, NUMBER, or a label.",
+        "Follow one message across all hops: GUID\\NUMBER, NUMBER, or a label.",
         "--follow",
         "--message",
         "-m",
         value("MESSAGE"),
     ] = None
-    diagram: Annotated[bool, "A ladder diagram."] = False
+    diagram: Annotated[bool, "Draw a ladder diagram."] = False
     svg: Annotated[Path | None, "Write the diagram as SVG to this file."] = None
     relative: Annotated[bool, "Show seconds since the first packet instead of the time of day.", "-r"] = False
-    kinds: Annotated[list[str] | None, "SessionAck, Transactional, ..., or UserMessage.", "--kind", "-k"] = (
-        None
-    )
-    node: Annotated[str, "A part of the name or address of one end.", "-n"] = ""
-    queue: Annotated[str, "A part of the destination's name.", "-q"] = ""
-    sequence: Annotated[str | None, "A TxSequenceID: ORDINAL or TIMESTAMP:ORDINAL."] = None
-    connection: Annotated[
-        int | None, "The number of a connection, as --json and --summary show it.", value(min=0)
+    kinds: Annotated[
+        list[str] | None,
+        "Only packets of this kind: SessionAck, Transactional, ..., or UserMessage.",
+        "--kind",
+        "-k",
     ] = None
-    since: Annotated[str | None, "Seconds after the first packet, a time of day, or date and time; UTC."] = (
-        None
-    )
-    until: Annotated[str | None, "The same for the end."] = None
-    limit: Annotated[int | None, "At most this many packets.", "--limit", "--count", "-c", value(min=1)] = (
-        None
-    )
+    node: Annotated[str, "Only packets from or to an end with this in its name or address.", "-n"] = ""
+    queue: Annotated[str, "Only packets with this in their destination's name.", "-q"] = ""
+    sequence: Annotated[str | None, "Only packets of this TxSequenceID: ORDINAL or TIMESTAMP:ORDINAL."] = None
+    connection: Annotated[
+        int | None, "Only this connection, by its number in --json and --summary.", value(min=0)
+    ] = None
+    since: Annotated[
+        str | None,
+        "Where to begin: seconds after the first packet, a time of day, or date and time; UTC.",
+    ] = None
+    until: Annotated[str | None, "Where to end, in the same forms."] = None
+    limit: Annotated[
+        int | None, "Show at most this many packets.", "--limit", "--count", "-c", value(min=1)
+    ] = None
     keys: Annotated[
         list[str] | None,
         "Private keys to decrypt bodies, and keys or certificates to verify signatures; repeatable.",

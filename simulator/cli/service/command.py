@@ -21,7 +21,7 @@ from mqproto.simulator.command.options import Commands
 from mqproto.simulator.console.command import console
 
 CONFIGURED: Final = {command.__name__: command for command in (node, gateway, trigger, console)}
-"""What takes its settings from a file."""
+"""The commands that take their settings from a file."""
 
 service = Commands(help="mqproto as a service: a unit for systemd.")
 config = Commands(help=f"The settings of {', '.join(CONFIGURED)} in one file.")
@@ -30,20 +30,20 @@ config = Commands(help=f"The settings of {', '.join(CONFIGURED)} in one file.")
 @service.callback()
 @config.callback()
 def _group() -> None:
-    """Both have commands, if one each."""
+    """Make a group of the commands, even though it has only one."""
 
 
 @service.command()
 def install(
     kind: Annotated[str, ARGUMENT, f"What runs: {', '.join(KINDS)}.", value("KIND")],
     settings_file: Annotated[
-        str, "The file of settings, and its section.", "--config", value("FILE[#NAME]")
+        str, "The file of settings, and the section to use.", "--config", value("FILE[#NAME]")
     ] = CONFIG,
-    user: Annotated[str, "The user it runs as.", value("USER")] = USER,
+    user: Annotated[str, "The user to run the service as.", value("USER")] = USER,
 ) -> int:
     """Print a hardened unit for systemd, with readiness and a watchdog.
 
-    Files in /home, /root or /tmp, which the unit could not see, are named.
+    Files in /home, /root or /tmp are named, because the unit could not see them.
 
     \b
     $ mqproto service install node > /etc/systemd/system/mqproto-node.service
@@ -73,7 +73,7 @@ def check(
     context: typer.Context,
     file: Annotated[Path, ARGUMENT, "The TOML file."],
 ) -> int:
-    """Check a file of settings, and print what it is for.
+    """Check a file of settings, and print which commands it is for.
 
     \b
     $ mqproto config check /etc/mqproto/mqproto.toml

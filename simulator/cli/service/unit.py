@@ -13,13 +13,13 @@ from mqproto.simulator.base.program.settings import Chosen
 CONFIG: Final = "/etc/mqproto/mqproto.toml"
 USER: Final = "mqproto"
 DIRECTORY: Final = "mqproto"
-"""What its folders are called below /var/lib and /run."""
+"""The name of the service's folders below /var/lib and /run."""
 
 
 class Kind(NamedTuple):
     """A command that runs as a service.
 
-    what: the program in words. ready_in: how long it may take to be ready. after: the units to start before it.
+    what: the program in words. ready_in: how long it may take to become ready. after: the units to start before it.
     """
 
     what: str
@@ -33,7 +33,7 @@ KINDS: Final = {
     "gateway": Kind("HTTP gateway", "infinity", f"{NETWORK} mqproto-node.service"),
     "trigger": Kind("trigger", "infinity", f"{NETWORK} mqproto-node.service"),
 }
-"""A node reads its store first; a gateway waits for its node, and a trigger for its node or its turn."""
+"""The services. A node reads its store first; a gateway waits for its node, and a trigger for its node or its turn."""
 
 HARDENED: Final = """\
 NoNewPrivileges=yes
@@ -63,7 +63,7 @@ SystemCallErrorNumber=EPERM
 UMask=0077
 """
 HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
-"""What ProtectHome and PrivateTmp show empty.  man 5 systemd.exec"""
+"""Folders that look empty to a unit with ProtectHome and PrivateTmp.  man 5 systemd.exec"""
 
 
 class Service(NamedTuple):
@@ -85,7 +85,7 @@ class Service(NamedTuple):
         return "-".join(filter(None, ("mqproto", self.kind, self.config.name)))
 
     def hidden(self) -> list[str]:
-        """The program's files that the unit could not see, with links followed."""
+        """The program's files that the unit could not see; links are followed."""
         files = {self.program, os.path.realpath(sys.executable), str(self.config.path)}
         return sorted(
             file for file in files if any(Path(os.path.realpath(file)).is_relative_to(one) for one in HIDDEN)
@@ -139,7 +139,7 @@ WantedBy=multi-user.target
 
 
 def _escaped(part: str) -> str:
-    """Return a word of a command line as systemd reads it.  man 5 systemd.service, COMMAND LINES"""
+    """Return a word of a command line in the form that systemd reads.  man 5 systemd.service, COMMAND LINES"""
     part = part.replace("%", "%%").replace("$", "$$")
     if not part or any(letter in part for letter in " \t'\"\\;"):
         part = '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'
