@@ -65,8 +65,8 @@ class Settings:
     KEEP: our own transactional message waits for its destination's answer; any other message of ours waits for the next
     hop's answer, or for the end of the session. Others' transactional messages are passed on. FIGURES: every such
     message ends, as figures 5, 7, 9 and 10 say. The message may have arrived, so our own transactional message is a
-    dead letter in doubt until its destination says more. A message that asks for no dead letter but for a journal is
-    journaled instead.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8
+    dead letter in doubt until its destination says more. A message that asks for a journal, but not for a dead letter,
+    is journaled instead.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8
     """
 
     waypoints: bool = False

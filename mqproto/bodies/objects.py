@@ -24,9 +24,7 @@ Mono's System.Messaging and NServiceBus use this one.
 """
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
 TEXT_FLOOR_BYTES: Final = 64 * 2**10
-"""The bytes of text that the values of any body may have. The limit above it allows for member names, which a stream
-has once for each class.
-"""
+"""The bytes of text that even the smallest body may have: values repeat names that the stream has only once."""
 GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
 """The members of System.Guid."""
 _BOXED: Final = frozenset(

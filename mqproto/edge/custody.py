@@ -112,7 +112,7 @@ class Removal(NamedTuple):
     """The removal of a failed message from its queue: a line of a node's log.
 
     copy: the identifier of the copy, or of the dead letter.
-    reason: the class that tells what was done with it.
+    reason: the class that says what was done with it.
     again: the message's new identifier, if the node has sent it again at the same time.
     """
 

@@ -58,7 +58,7 @@ def block(
     node: NodeArgument = None,
     force: Annotated[bool, "Block it even if a node of the topology connects from there."] = False,
 ) -> Printout:
-    """Refuse connections from a network, also after restarts, and end the sessions that came from it.
+    """Refuse connections from a network, even after restarts, and end the sessions that came from it.
 
     The node still sends to that network; `mqproto pause` stops that.
     """

@@ -32,7 +32,7 @@ CHECK_S: Final = 0.1
 """The time between two checks of the canary."""
 TURNED_AWAY_S: Final = 0.25
 TRIES: Final = 40
-"""The delays after which a case that was turned away is tried again."""
+"""The number of tries for a case that is turned away again and again, TURNED_AWAY_S apart."""
 SUSPECTS: Final = 128
 """How many of the last cases are suspects when the peer fails as a whole."""
 

@@ -98,10 +98,10 @@ class Consumer:
     holds_ms: these times in turns, if they differ; if empty, `hold_ms` counts.
     pause_ms: how long it rests after that.
     begins_ms: when it asks for the first time.
-    rolls_back_every: n: every n-th time, it gives them back instead; 0 for never.
-    leaves_every: n: every n-th time, it goes away without a notice; 0 for never.
-    rejects_every: n: every n-th time, it refuses them for good; 0 for never.
-    chokes_every: n: every n-th message from a source is poison for it, and is given back; 0 for never.
+    rolls_back_every: how often it gives them back instead: 3 for every third time; 0 for never.
+    leaves_every: how often, in the same way, it goes away without a notice.
+    rejects_every: how often, in the same way, it refuses them for good.
+    chokes_every: how many of a source's messages are poison for it and given back: 3 for every third; 0 for none.
     asks_twice: whether it asks again, in vain, before it is answered, and before it has settled.
     gives_up_after: after this many deliveries, or an unknown number, it refuses poison for good; 0 for never.
     """
