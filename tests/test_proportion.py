@@ -90,8 +90,6 @@ TOTALS: Final = {
 CLASSES: Final = {
     # A face: its methods hand on to parts that it has nothing of itself, and its docstrings are what programs read.
     "mqproto/manager/queuemanager.py:QueueManager": 615,
-    # One table. Its four indexes, its rows and what waits to be told change together, and no method does without.
-    "mqproto/neighbours/met.py:Met": 393,
     # The end of a session wakes queues, gives back messages, and calls another hop: each step changes the same tables.
     "mqproto/neighbours/neighbours.py:Neighbours": 397,
 }

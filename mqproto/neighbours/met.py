@@ -29,6 +29,7 @@ from mqproto.routing import NextHop, Routes
 from mqproto.routing.peers import host_group
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note, QueueKind, QueueRow, StoredState
+from mqproto.turn.pending import PendingWrites
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 DAY_S: Final = 86_400
@@ -94,18 +95,8 @@ class Acquaintance:
     def as_row(self, *, in_use: bool = True) -> QueueRow:
         """Return its row for the store."""
         manager = guid_text(self.manager) if self.manager is not None else ""
-        values = (
-            manager,
-            self.host,
-            self.address,
-            self.how,
-            self.first_s,
-            self.last_s,
-            self.name,
-            self.awaited_s,
-            self.invited,
-            *([self.also] if self.also else ()),
-        )
+        seen = (manager, self.host, self.address, self.how, self.first_s, self.last_s)
+        values = (*seen, self.name, self.awaited_s, self.invited, *([self.also] if self.also else ()))
         name = json.dumps(values, separators=(",", ":")) if in_use else f"{FREE} {self.row}"
         return QueueRow(self.row, QueueKind.MET, name, on_hold=in_use)
 
@@ -116,6 +107,94 @@ def _from_row(number: int, name: str) -> Acquaintance:
     found = Acquaintance(guid, host, address, How(how), first_s, last_s, called, awaited_s, tuple(invited))
     found.row, found.written_s, found.also = number, last_s, tuple(*also)
     return found
+
+
+class MetTable:
+    """The entries of those that were met, the ways to find one, and their rows in the store.
+
+    Args:
+        next_number: returns a number for a queue that is new to the store.
+    """
+
+    def __init__(self, writes: PendingWrites, state: StoredState, next_number: Callable[[], int]) -> None:
+        self._writes = writes
+        self._next_number = next_number
+        self.all: dict[int, Acquaintance] = {}
+        """All of them, by the number of their row."""
+        self.by_manager: dict[Guid, Acquaintance] = {}
+        self.by_host: dict[str, Acquaintance] = {}
+        """The entries by the host that is called, in lower case; an entry may have several hosts."""
+        self.by_name: dict[str, Acquaintance] = {}
+        """The entries that an operator has named, by the name in lower case."""
+        self.hosts_by_name: dict[str, str] = {}
+        """The hosts of these entries."""
+        self._free: list[int] = []
+        for stored in state.queues:
+            if stored.kind is QueueKind.MET:
+                if stored.on_hold:
+                    self.index(_from_row(stored.queue, stored.name))
+                else:
+                    self._free.append(stored.queue)
+
+    def add(self, found: Acquaintance) -> None:
+        """Give a new entry a row; it is written by `write`."""
+        found.row = self._free.pop() if self._free else self._next_number()
+        self.index(found)
+
+    def meant(self, text: str) -> Acquaintance:
+        """Return the peer that an operator means by a name or a GUID.
+
+        Raises:
+            UsageError: there is no such peer.
+        """
+        found = self.by_name.get(text.casefold())
+        if found is None:
+            try:
+                found = self.by_manager.get(guid_from_text(text))
+            except ValueError:
+                found = None
+        if found is None:
+            known = ", ".join(one.name for one in self.all.values() if one.name) or "none"
+            raise UsageError(
+                f"no peer is called {text!r}, and none with that GUID was met; names are: {known}"
+            )
+        return found
+
+    def remove(self, found: Acquaintance, *, urgent: bool) -> None:
+        """Take an entry out of the table and of the store; its row is free."""
+        del self.all[found.row]
+        self.unname(found)
+        self.unindex_host(found)
+        if found.manager is not None:
+            del self.by_manager[found.manager]
+        self._free.append(found.row)
+        self._writes.put_row(found.as_row(in_use=False), urgent=urgent)
+
+    def index(self, found: Acquaintance) -> None:
+        """Find an entry by its GUID, its host and its name from now on, as far as it has them."""
+        self.all[found.row] = found
+        if found.manager is not None:
+            self.by_manager[found.manager] = found
+        if found.how is not How.CALLED_US:
+            self.by_host[found.host.casefold()] = found
+        if found.name:
+            self.by_name[found.name.casefold()] = found
+            self.hosts_by_name[found.name.casefold()] = found.host
+
+    def unindex_host(self, found: Acquaintance) -> None:
+        """Find an entry by no host any more."""
+        if found.how is not How.CALLED_US:  # There may be many of those, and none of them is called anywhere.
+            self.by_host = {host: one for host, one in self.by_host.items() if one is not found}
+
+    def unname(self, found: Acquaintance) -> None:
+        """Find an entry by no name any more."""
+        if found.name:
+            del self.by_name[found.name.casefold()], self.hosts_by_name[found.name.casefold()]
+
+    def write(self, found: Acquaintance, *, urgent: bool = False) -> None:
+        """Write the row of an entry as it is now."""
+        found.written_s = found.last_s
+        self._writes.put_row(found.as_row(), urgent=urgent)
 
 
 class Met:
@@ -130,38 +209,20 @@ class Met:
     ) -> None:
         self._desk = desk
         self._routes = routes
-        self._next_number = next_number
-        self._all: dict[int, Acquaintance] = {}
-        """All of them, by the number of their row."""
-        self._by_manager: dict[Guid, Acquaintance] = {}
-        self._by_host: dict[str, Acquaintance] = {}
-        """The entries by the host that is called, in lower case; an entry may have several hosts."""
-        self._by_name: dict[str, Acquaintance] = {}
-        self.hosts_by_name: dict[str, str] = {}
-        """The hosts of entries that an operator has named, by the name in lower case."""
-        self._free: list[int] = []
+        self._table = MetTable(desk.writes, state, next_number)
+        self.hosts_by_name = self._table.hosts_by_name
         self._news: dict[Guid, None] = {}
         self._doubts: dict[Guid, None] = {}
-        for stored in state.queues:
-            if stored.kind is QueueKind.MET:
-                if stored.on_hold:
-                    self._index(_from_row(stored.queue, stored.name))
-                else:
-                    self._free.append(stored.queue)
         self._forget_old(now)
 
     def __iter__(self) -> Iterator[Acquaintance]:
-        return iter(self._all.values())
+        return iter(self._table.all.values())
 
     def get(self, manager: Guid | None) -> Acquaintance | None:
         """The entry with this GUID, unless the GUID is declared."""
         if manager is None or self._routes.declares(manager):
             return None
-        return self._by_manager.get(manager)
-
-    def named(self, name: str) -> Acquaintance | None:
-        """The entry with an operator's name, in upper or lower case."""
-        return self._by_name.get(name.casefold())
+        return self._table.by_manager.get(manager)
 
     def hop_to(self, manager: Guid) -> tuple[NextHop, ...]:
         """The next hops to a queue manager that was met; empty for others."""
@@ -204,7 +265,7 @@ class Met:
             if not self._take_in(found, now):
                 return False
             self._news[manager] = None
-            self._write(found)
+            self._table.write(found)
             return True
         by_name = called and found.host.casefold() == host.casefold()
         if found.address and not found.is_at(address) and not by_name:
@@ -221,17 +282,17 @@ class Met:
             changes |= self._is_also(found, host)
         if found.manager is None:
             found.manager = manager
-            self._by_manager[manager] = found
+            self._table.by_manager[manager] = found
         if called and found.how is How.CALLED_US:
             found.how, found.host, changes = How.WAS_CALLED, host, True
-            self._index(found)
+            self._table.index(found)
         elif found.how is How.CALLED_US:
             found.host = address
         found.address, found.last_s = address, max(now.utc_s, found.last_s)
         if changes:
             self._news[manager] = None
         if changes or found.last_s - found.written_s >= LAST_SEEN_S:
-            self._write(found)
+            self._table.write(found)
         return True
 
     def _is_also(self, found: Acquaintance, host: str) -> bool:
@@ -250,13 +311,13 @@ class Met:
                 return True
             found.name, found.host, found.how = unseen.name, host, How.ADDED
         self._forget(unseen)
-        self._index(found)
-        self._by_host[host.casefold()] = found
+        self._table.index(found)
+        self._table.by_host[host.casefold()] = found
         return True
 
     def _unseen_at(self, host: str) -> Acquaintance | None:
         """The entry at a host whose GUID was unknown until it was called now."""
-        found = self._by_host.get(host.casefold())
+        found = self._table.by_host.get(host.casefold())
         return found if found is not None and found.manager is None else None
 
     def _doubt(self, found: Acquaintance, address: str, now: Moment) -> None:
@@ -274,11 +335,11 @@ class Met:
         if not self._doubts:
             return []
         doubts, self._doubts = self._doubts, {}
-        return [self._by_manager[manager] for manager in doubts if manager in self._by_manager]
+        return [self._table.by_manager[manager] for manager in doubts if manager in self._table.by_manager]
 
     def answered(self, manager: Guid) -> None:
         """Note that a queue manager answers at its earlier address as well."""
-        found = self._by_manager.get(manager)
+        found = self._table.by_manager.get(manager)
         if found is not None and found.other:
             found.verdict = (
                 f"that at {found.address} answers, so this GUID is at both: one machine with two addresses (mqproto "
@@ -289,7 +350,7 @@ class Met:
 
     def unanswered(self, manager: Guid, reason: str) -> None:
         """Note that a queue manager no longer answers at its earlier address."""
-        found = self._by_manager.get(manager)
+        found = self._table.by_manager.get(manager)
         if found is None or not found.other:
             return
         if self._desk.settings.roaming:
@@ -310,13 +371,13 @@ class Met:
         assert found.manager is not None
         facts: dict[str, str | int] = {"manager": guid_text(found.manager), "peer": found.other}
         self._desk.notes.append(Note("guid-moved", {**facts, "met_at": found.address}))
-        self._unindex_host(found)
+        self._table.unindex_host(found)
         found.address = found.host = found.other
         found.how = How.CALLED_US if found.how is How.WAS_CALLED else found.how
         found.other = found.verdict = ""
-        self._index(found)
+        self._table.index(found)
         self._news[found.manager] = None
-        self._write(found)
+        self._table.write(found)
 
     def take_news(self) -> list[Guid]:
         """Return the GUIDs that were met, have moved, or were forgotten since the last call."""
@@ -332,7 +393,7 @@ class Met:
             manager: its GUID; None for the queue manager at the host.
             queues: the numbers of our queues to which answers were asked for.
         """
-        found = self._by_host.get(host.casefold()) if manager is None else self.get(manager)
+        found = self._table.by_host.get(host.casefold()) if manager is None else self.get(manager)
         if found is None:
             found = Acquaintance(None, host, "", How.WAS_CALLED, now.utc_s, now.utc_s)
             if manager is not None or not self._take_in(found, now):
@@ -340,7 +401,7 @@ class Met:
         invited = tuple(dict.fromkeys((*queues, *found.invited)))[:INVITED]
         if until_s - found.awaited_s >= LAST_SEEN_S or set(invited) != set(found.invited):
             found.awaited_s, found.invited = max(until_s, found.awaited_s), invited
-            self._write(found)
+            self._table.write(found)
 
     def has_invited(self, manager: Guid, queue: int) -> bool:
         """Whether we asked a queue manager to send answers to the queue of ours with this number."""
@@ -355,7 +416,7 @@ class Met:
         Raises:
             UsageError: the name is taken, the GUID is declared, or there are too many entries.
         """
-        taken = self.named(name)
+        taken = self._table.by_name.get(name.casefold())
         known = self.get(manager)
         if known is None and taken is not None and taken.host == host and manager in (None, taken.manager):
             known = taken
@@ -367,17 +428,17 @@ class Met:
             known = Acquaintance(manager, host, "", How.ADDED, now.utc_s, now.utc_s)
             if not self._take_in(known, now):
                 raise UsageError(
-                    f"{len(self._all):,} peers are known, which is peers_remembered: remove some"
+                    f"{len(self._table.all):,} peers are known, which is peers_remembered: remove some"
                 )
-        self._unname(known)
-        self._unindex_host(known)
+        self._table.unname(known)
+        self._table.unindex_host(known)
         if known.host != host:
             known.address = known.other = known.verdict = ""
         known.name, known.host, known.how = name, host, How.ADDED
-        self._index(known)
+        self._table.index(known)
         if known.manager is not None:
             self._news[known.manager] = None
-        self._write(known, urgent=True)
+        self._table.write(known, urgent=True)
         return known
 
     def is_also(self, name: str, addresses: Collection[str]) -> Acquaintance:
@@ -386,14 +447,14 @@ class Met:
         Raises:
             UsageError: there is no such peer, or it has too many addresses.
         """
-        found = self.meant(name)
+        found = self._table.meant(name)
         also = tuple(dict.fromkeys((*found.also, *addresses)))
         if len(also) > ALSO:
             raise UsageError(f"{name} would have {len(also)} addresses beside its own, and {ALSO} may be")
         found.also = also
         if found.other and found.is_at(found.other):
             found.other = found.verdict = ""
-        self._write(found, urgent=True)
+        self._table.write(found, urgent=True)
         return found
 
     def remove(self, name: str) -> Acquaintance:
@@ -402,7 +463,7 @@ class Met:
         Raises:
             UsageError: there is no such peer.
         """
-        found = self.meant(name)
+        found = self._table.meant(name)
         self._forget(found, urgent=True)
         return found
 
@@ -412,30 +473,11 @@ class Met:
         Raises:
             UsageError: there is no such peer, or its GUID has not turned up elsewhere.
         """
-        found = self.meant(name)
+        found = self._table.meant(name)
         if not found.other:
             raise UsageError(f"{name} has turned up nowhere but at {found.address or found.host}")
         self._move(found)
         self._desk.writes.force()
-        return found
-
-    def meant(self, text: str) -> Acquaintance:
-        """Return the peer that an operator means by a name or a GUID.
-
-        Raises:
-            UsageError: there is no such peer.
-        """
-        found = self.named(text)
-        if found is None:
-            try:
-                found = self._by_manager.get(guid_from_text(text))
-            except ValueError:
-                found = None
-        if found is None:
-            known = ", ".join(one.name for one in self if one.name) or "none"
-            raise UsageError(
-                f"no peer is called {text!r}, and none with that GUID was met; names are: {known}"
-            )
         return found
 
     # Room
@@ -444,14 +486,13 @@ class Met:
         """Remember one more queue manager, if there is room for it. Return whether there is."""
         if not self._make_room(now):
             return False
-        found.row = self._free.pop() if self._free else self._next_number()
-        self._index(found)
+        self._table.add(found)
         return True
 
     def _make_room(self, now: Moment) -> bool:
         """Make room to remember one more queue manager. Return whether there is room."""
         self._forget_old(now)
-        if len(self._all) < self._desk.settings.peers_remembered:
+        if len(self._table.all) < self._desk.settings.peers_remembered:
             return True
         weak = [one for one in self if one.how is How.CALLED_US and not one.also] or [
             one for one in self if one.how is How.WAS_CALLED and not one.also
@@ -481,36 +522,9 @@ class Met:
                 self._forget(one)
 
     def _forget(self, found: Acquaintance, *, urgent: bool = False) -> None:
-        del self._all[found.row]
-        self._unname(found)
-        self._unindex_host(found)
+        self._table.remove(found, urgent=urgent)
         if found.manager is not None:
-            del self._by_manager[found.manager]
             self._news[found.manager] = None
-        self._free.append(found.row)
-        self._desk.writes.put_row(found.as_row(in_use=False), urgent=urgent)
-
-    def _index(self, found: Acquaintance) -> None:
-        self._all[found.row] = found
-        if found.manager is not None:
-            self._by_manager[found.manager] = found
-        if found.how is not How.CALLED_US:
-            self._by_host[found.host.casefold()] = found
-        if found.name:
-            self._by_name[found.name.casefold()] = found
-            self.hosts_by_name[found.name.casefold()] = found.host
-
-    def _unindex_host(self, found: Acquaintance) -> None:
-        if found.how is not How.CALLED_US:  # There may be many of those, and none of them is called anywhere.
-            self._by_host = {host: one for host, one in self._by_host.items() if one is not found}
-
-    def _unname(self, found: Acquaintance) -> None:
-        if found.name:
-            del self._by_name[found.name.casefold()], self.hosts_by_name[found.name.casefold()]
-
-    def _write(self, found: Acquaintance, *, urgent: bool = False) -> None:
-        found.written_s = found.last_s
-        self._desk.writes.put_row(found.as_row(), urgent=urgent)
 
 
 def _last_seen(one: Acquaintance) -> int:

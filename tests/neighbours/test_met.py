@@ -476,7 +476,7 @@ def test_an_operator_says_where_one_is_that_was_never_met() -> None:
     net.kill(SHOP)
     net.start(SHOP)
     known = net.nodes[SHOP].up.inspect().met
-    assert known.meant("office").how is How.ADDED
+    assert [(one.name, one.how) for one in known] == [("Office", How.ADDED)]
     known.remove("office")
     assert net.nodes[SHOP].up.peer_hosts == {}
     with pytest.raises(UsageError, match="no peer is called 'office'"):
