@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mqproto.captures.decode.names import Names
     from mqproto.captures.pipeline.engines.engine import Engine
+    from mqproto.captures.pipeline.engines.localengine import LocalEngine
     from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
     from mqproto.captures.pipeline.run.job import Result
     from mqproto.captures.pipeline.tables.tables import Tables
@@ -84,48 +85,88 @@ def analyse(
     settings = _settings(conf or ())
     names, at_hand = _checked(captures, topology, keys or ())
     # These take longer to import than all that was looked at so far.
-    from mqproto.captures.pipeline.run.job import analyse, nothing_new
-    from mqproto.captures.pipeline.source.files import inventory
     from mqproto.captures.pipeline.tables.tables import Tables
 
     tables = Tables(out)
     range_bytes = range_mib << 20
     if watch:
-        with _spark(master, tables, settings) as (spark, engine):
-            return _watch(
-                spark,
-                captures,
-                tables,
-                engine,
-                names,
-                range_bytes,
-                settle_s,
-                body_text=body_text,
-                keys=at_hand,
-                as_json=as_json,
-            )
-    found = inventory(captures)
-    result = nothing_new(found, tables, names=names, body_texts=body_text, keys=at_hand)
-    if result is None:
-        with _spark(master, tables, settings) as (_, engine):
-            result = analyse(
-                captures,
-                tables,
-                engine,
-                names=names,
-                range_bytes=range_bytes,
-                body_texts=body_text,
-                keys=at_hand,
-                found=found,
-            )
+        return _watch(
+            _spark(master, tables, settings),
+            captures,
+            tables,
+            names,
+            range_bytes,
+            settle_s,
+            body_text=body_text,
+            keys=at_hand,
+            as_json=as_json,
+        )
+    engine = _spark_engine(master, tables, settings)
+    result = _read_once(
+        captures, tables, engine, names, body_text=body_text, keys=at_hand, range_bytes=range_bytes
+    )
     status = _tell(result, tables, out, as_json=as_json)
+    if master is None and not as_json:
+        _advise(result, out)
+    return status
+
+
+def _advise(result: Result, out: str) -> None:
+    """Name the command that does the same without Spark, if there was little to do."""
     size_bytes = sum(file.size_bytes for series in result.series for file in series.files)
-    if result.series and master is None and size_bytes < SMALL_BYTES and not as_json:
+    if result.series and size_bytes < SMALL_BYTES:
         print()
         print(
             f"so little is done in a few seconds by mqproto decode CAPTURES --tables {out}, which starts no Spark"
         )
-    return status
+
+
+def _read_once(
+    captures: list[str],
+    tables: Tables,
+    engine: AbstractContextManager[Engine],
+    names: Names,
+    *,
+    body_text: bool,
+    keys: Sequence[str],
+    range_bytes: int,
+) -> Result:
+    """Read new captures into the tables; the engine is started only if there are any."""
+    from mqproto.captures.pipeline.run.job import analyse, nothing_new
+    from mqproto.captures.pipeline.source.files import inventory
+
+    found = inventory(captures)
+    result = nothing_new(found, tables, names=names, body_texts=body_text, keys=keys)
+    if result is None:
+        with engine as started:
+            return analyse(
+                captures,
+                tables,
+                started,
+                names=names,
+                body_texts=body_text,
+                keys=keys,
+                found=found,
+                range_bytes=range_bytes,
+            )
+    return result
+
+
+@contextmanager
+def _spark_engine(master: str | None, tables: Tables, settings: Mapping[str, str]) -> Iterator[SparkEngine]:
+    with _spark(master, tables, settings) as (_, engine):
+        yield engine
+
+
+@contextmanager
+def _local_engine() -> Iterator[LocalEngine]:
+    """Yield an engine that runs stages in processes of this machine."""
+    from mqproto.captures.pipeline.engines.localengine import LocalEngine
+    from mqproto.simulator.command.analysing import ProgressLine
+
+    line = ProgressLine()
+    with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
+        yield engine
 
 
 @contextmanager
@@ -159,21 +200,13 @@ def make_tables(
 ) -> int:
     """Do `mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
     names, at_hand = _checked(captures, topology, keys)
-    from mqproto.captures.pipeline.engines.localengine import LocalEngine
-    from mqproto.captures.pipeline.run.job import analyse, nothing_new
-    from mqproto.captures.pipeline.source.files import inventory
+    from mqproto.captures.pipeline.source.files import RANGE_BYTES
     from mqproto.captures.pipeline.tables.tables import Tables
-    from mqproto.simulator.command.analysing import ProgressLine
 
     tables = Tables(out)
-    line = ProgressLine()
-    found = inventory(captures)
-    result = nothing_new(found, tables, names=names, body_texts=body_text, keys=at_hand)
-    if result is None:
-        with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
-            result = analyse(
-                captures, tables, engine, names=names, body_texts=body_text, keys=at_hand, found=found
-            )
+    result = _read_once(
+        captures, tables, _local_engine(), names, body_text=body_text, keys=at_hand, range_bytes=RANGE_BYTES
+    )
     return _tell(result, tables, out, as_json=as_json)
 
 
@@ -245,10 +278,9 @@ def _settings(conf: Iterable[str]) -> dict[str, str]:
 
 
 def _watch(
-    spark: SparkSession,
+    started: AbstractContextManager[tuple[SparkSession, SparkEngine]],
     folders: list[str],
     tables: Tables,
-    engine: Engine,
     names: Names,
     range_bytes: int,
     settle_s: int,
@@ -270,18 +302,19 @@ def _watch(
             print(f"{datetime.now():%H:%M:%S}  {_batch(result, counts)}", flush=True)
         statuses.add(_status(result))
 
-    watch(
-        spark,
-        folders,
-        tables,
-        engine,
-        told,
-        names=names,
-        range_bytes=range_bytes,
-        body_texts=body_text,
-        keys=keys,
-        settle_s=settle_s,
-    )
+    with started as (spark, engine):
+        watch(
+            spark,
+            folders,
+            tables,
+            engine,
+            told,
+            names=names,
+            range_bytes=range_bytes,
+            body_texts=body_text,
+            keys=keys,
+            settle_s=settle_s,
+        )
     return max(statuses)
 
 
