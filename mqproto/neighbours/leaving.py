@@ -74,4 +74,4 @@ class Leaving:
         self._hosts.of(session, now).sent += len(entries)
         self._desk.waypoints.sent(entries, session)
         host = session.data.remote_address
-        self.traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
+        self.traced += [(entry.packet, host) for entry in entries if is_traced(entry.message.packet)]

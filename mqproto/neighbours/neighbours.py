@@ -289,7 +289,7 @@ class Neighbours:
             assert isinstance(queue, OutgoingQueue)
             queue.acknowledged(list(entries), self._desk.writes)
         for entry in completed:
-            if user_flags(entry.packet) & JOURNALED == POSITIVE:
+            if user_flags(entry.message.packet) & JOURNALED == POSITIVE:
                 self._desk.endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
 
     def _settle(self, session: Session, now: Moment) -> None:

@@ -22,7 +22,7 @@ from mqproto.turn.guard import is_unsealed
 from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet
 from mqproto.wire.glance import has_security_header, identifier_of, may_leave_changed
 
-PACKET: Final = attrgetter("packet")
+PACKET: Final = attrgetter("message.packet")
 
 
 class Sealing:
@@ -49,7 +49,7 @@ class Sealing:
 
     def _seal(self, entry: InFlight, neighbour: Neighbour, now: Moment) -> bool:
         """Encrypt a message, if its application asks for it. Return whether it may be sent."""
-        if not may_leave_changed(entry.packet):
+        if not may_leave_changed(entry.message.packet):
             return True
         packet = entry.packet
         if identifier_of(packet)[0] == self._desk.identity:

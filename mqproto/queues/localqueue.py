@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
 from typing import Final
 
 from mqproto.base.errors import UsageError
@@ -14,7 +13,7 @@ from mqproto.messages.kept import is_letter
 from mqproto.queues.consumers import Consumer, Consumers
 from mqproto.queues.delays import Delays
 from mqproto.queues.joining import Joining
-from mqproto.queues.lanes import QUEUE, Lane
+from mqproto.queues.lanes import Lane
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.queues.purging import Purging
 from mqproto.turn.desk import Desk
@@ -240,9 +239,8 @@ class LocalQueue:
         if given_back := self.consumers.given_back:
             for one in handed:
                 given_back.pop(one.key, None)
-        for queue, run in groupby(handed, QUEUE):
-            if stored := [message.position for message in run if message.stored]:
-                self._desk.writes.urgent().remove_each(queue, stored)
+        if stored := [message.key for message in handed if message.stored]:
+            self._desk.writes.urgent().remove_each(stored)
 
     def _end(self, handed: Sequence[MessageRow], message_class: MessageClass) -> None:
         """Let messages leave the queue for the reason that their class gives.  3.1.7.2

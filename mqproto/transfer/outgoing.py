@@ -217,7 +217,7 @@ class OutgoingQueue(Lane):
         for them now.  3.1.5.5
         """
         self.count -= len(entries)
-        writes.later.remove_each(self.queue, (entry.position for entry in entries if entry.message.stored))
+        writes.later.remove_each([entry.message.key for entry in entries if entry.message.stored])
 
     def returned(self, entries: Iterable[InFlight]) -> None:
         """Put messages back to be sent next, because the session broke before the neighbour answered."""

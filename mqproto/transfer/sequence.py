@@ -196,8 +196,7 @@ class OutgoingSequence(OutgoingQueue):
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
         """Note that the neighbour has saved these messages. They stay ours until the destination's OrderAck.
         3.1.1.6.2"""
-        position = max(entry.position for entry in entries)
-        if self.cursors.save(position):
+        if self.cursors.save(max([entry.message.key for entry in entries]) - self.first_key):
             writes.changed(self, urgent=False)
 
     def returned(self, entries: Iterable[InFlight]) -> None:

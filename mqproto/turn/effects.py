@@ -251,22 +251,24 @@ class Writes:
 
     def remove(self, queue: int, first: int, last: int) -> None:
         """Remove the messages of a queue from one position to another, both included."""
-        low, high = message_key(queue, first), message_key(queue, last)
+        self._remove(message_key(queue, first), message_key(queue, last))
+
+    def _remove(self, low: int, high: int) -> None:
         if self.removals and self.removals[-1][1] + 1 == low:
             low = self.removals.pop()[0]
         self.removals.append((low, high))
 
-    def remove_each(self, queue: int, positions: Iterable[int]) -> None:
-        """Remove single messages of a queue; their positions are nearly always consecutive."""
+    def remove_each(self, keys: Iterable[int]) -> None:
+        """Remove single messages by their keys, which are nearly always consecutive."""
         first = last = 0
-        for position in positions:
-            if position != last + 1 or not first:
+        for key in keys:
+            if key != last + 1 or not first:
                 if first:
-                    self.remove(queue, first, last)
-                first = position
-            last = position
+                    self._remove(first, last)
+                first = key
+            last = key
         if first:
-            self.remove(queue, first, last)
+            self._remove(first, last)
 
     def forget_identifiers(self, source: Guid, ordinals: Iterable[int]) -> None:
         """Forget the identifiers of a source's messages."""
