@@ -1,6 +1,6 @@
 """Applications' messages on their way into the queues.  [MS-MQQB] 3.1.7.11, 3.1.7.1.3
 
-Messages that are alike form runs. A run is checked once; then each of its messages gets its numbers,
+Messages that are alike form lots. A lot is checked once; then each of its messages gets its numbers,
 and its packet is stamped.
 """
 
@@ -21,7 +21,7 @@ from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, queue_name
 from mqproto.messages.kept import headers_behind
 from mqproto.messages.listing import list_of_all
-from mqproto.messages.runs import Run, in_runs, likeness
+from mqproto.messages.lots import Lot, in_lots, likeness
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
@@ -74,7 +74,7 @@ STAMP_LIMIT_BYTES: Final = 4_096
 
 
 class PacketBuilder:
-    """Builds the packets of runs, and signs messages."""
+    """Builds the packets of lots, and signs messages."""
 
     def __init__(self, desk: Desk, queues: LocalQueues) -> None:
         self._desk = desk
@@ -82,34 +82,34 @@ class PacketBuilder:
         self._stamps: dict[tuple[object, ...], Stamp] = {}
 
     def build(
-        self, run: Run, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
+        self, lot: Lot, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
     ) -> list[bytes]:
-        """Build the packets of a run. They share a SentTime, and so a deadline for reaching their queue.
+        """Build the packets of a lot. They share a SentTime, and so a deadline for reaching their queue.
 
         places: the `place_bytes` of each packet, if the messages are transactional.
         """
-        packet, sent_s = self._stamp(run).packet, now.utc_s
+        packet, sent_s = self._stamp(lot).packet, now.utc_s
         packets = [
             packet(draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place)
-            for draft, message_id, place in zip(run.drafts, ordinals, places or repeat(b""), strict=False)
+            for draft, message_id, place in zip(lot.drafts, ordinals, places or repeat(b""), strict=False)
         ]
-        if run.signed:
+        if lot.signed:
             return [
-                self._with_signature(packet, signed, run.destination.manager)
-                for packet, signed in zip(packets, run.signed, strict=True)
+                self._with_signature(packet, signed, lot.destination.manager)
+                for packet, signed in zip(packets, lot.signed, strict=True)
             ]
         return packets
 
-    def signed(self, run: Run, now: Moment) -> Run:
-        """Return a run with its messages signed. Numbers and times are set later; the signature does not cover them.
+    def signed(self, lot: Lot, now: Moment) -> Lot:
+        """Return a lot with its messages signed. Numbers and times are set later; the signature does not cover them.
 
         Raises:
             UsageError: the signer's key is too short for the hash.
         """
-        count = len(run.drafts)
-        places = [FIRST_PLACE] * count if run.example.transactional else None
-        packets = self.build(run, [0] * count, now, places)
-        return run._replace(signed=[self._desk.guard.signed(decode_message(packet)) for packet in packets])
+        count = len(lot.drafts)
+        places = [FIRST_PLACE] * count if lot.example.transactional else None
+        packets = self.build(lot, [0] * count, now, places)
+        return lot._replace(signed=[self._desk.guard.signed(decode_message(packet)) for packet in packets])
 
     def _with_signature(self, packet: bytes, signed: UserMessage, manager: Guid | None) -> bytes:
         """Add a message's signature to its packet. In a local queue the message counts as verified."""
@@ -123,16 +123,16 @@ class PacketBuilder:
             message = with_proof(message, SIGNED_30 if message.multi_queue_format else SIGNED_20)
         return encode_packet(message)
 
-    def _stamp(self, run: Run) -> Stamp:
-        """The stamp that makes the packets of a run, cached because producers send the same kind again.
+    def _stamp(self, lot: Lot) -> Stamp:
+        """The stamp that makes the packets of a lot, cached because producers send the same kind again.
 
         The signer's certificate is part of the kind, because a replaced key has another certificate.
         """
-        name = run.example.signer
-        kind = (run.destination, likeness(run.example), self._desk.guard.signer(name) if name else None)
+        name = lot.example.signer
+        kind = (lot.destination, likeness(lot.example), self._desk.guard.signer(name) if name else None)
         stamp = self._stamps.get(kind)
         if stamp is None:
-            packet = encode_packet(self.example(run))
+            packet = encode_packet(self.example(lot))
             stamp = Stamp(packet)
             if len(packet) <= STAMP_LIMIT_BYTES:
                 if len(self._stamps) == STAMP_LIMIT:
@@ -140,9 +140,9 @@ class PacketBuilder:
                 self._stamps[kind] = stamp
         return stamp
 
-    def example(self, run: Run) -> UserMessage:
-        """A message of the run's kind, without the fields in which the run's messages differ."""
-        destination, draft = run.destination, run.example
+    def example(self, lot: Lot) -> UserMessage:
+        """A message of the lot's kind, without the fields in which the lot's messages differ."""
+        destination, draft = lot.destination, lot.example
         message = user_message(
             source=self._desk.identity,
             destination_manager=destination.address,
@@ -179,14 +179,14 @@ class PacketBuilder:
             message = to_be_signed(message, signer, draft.hash_algorithm or SHA_512)
         return message
 
-    def size_bytes(self, run: Run) -> int:
-        """The bytes of a run's packets, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
-        stamp = self._stamp(run)
-        if run.example.signer:
-            example = self.example(run)
+    def size_bytes(self, lot: Lot) -> int:
+        """The bytes of a lot's packets, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
+        stamp = self._stamp(lot)
+        if lot.example.signer:
+            example = self.example(lot)
             signed = self._desk.guard.signed(example)
-            stamp = Stamp(self._with_signature(encode_packet(example), signed, run.destination.manager))
-        return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in run.drafts)
+            stamp = Stamp(self._with_signature(encode_packet(example), signed, lot.destination.manager))
+        return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in lot.drafts)
 
 
 def _guid_of(public: str) -> Guid | None:
@@ -228,38 +228,38 @@ class Sending:
         """
         if len(messages) > TRANSACTION_LIMIT:
             raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
-        runs = list(in_runs(messages))
-        stored_bytes = self._check(runs, now)
+        lots = list(in_lots(messages))
+        stored_bytes = self._check(lots, now)
         # A key may be too short for the hash.
-        runs = [self._packets.signed(run, now) if run.example.signer else run for run in runs]
+        lots = [self._packets.signed(lot, now) if lot.example.signer else lot for lot in lots]
         self.stored_bytes += stored_bytes
         ordinals = self._outbound.numbers.next_message_ids(len(messages))
         flags = transaction_flags([draft for _, draft in messages], ordinals, together=together)
         at = 0
-        for run in runs:
-            end = at + len(run.drafts)
-            self._send(run, ordinals[at:end], flags[at:end], now)
+        for lot in lots:
+            end = at + len(lot.drafts)
+            self._send(lot, ordinals[at:end], flags[at:end], now)
             at = end
         return ordinals
 
-    def _check(self, runs: Iterable[Run], now: Moment) -> int:
-        """Check that all runs can be sent and that there is room. Return the bytes that they take in the store."""
+    def _check(self, lots: Iterable[Lot], now: Moment) -> int:
+        """Check that all lots can be sent and that there is room. Return the bytes that they take in the store."""
         stored_bytes = express_bytes = express_count = 0
         needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
-        for run in runs:
-            example = run.longest
-            queue = run.destination.queue
+        for lot in lots:
+            example = lot.longest
+            queue = lot.destination.queue
             example.check(destination=queue if isinstance(queue, str) else "")
-            for draft in run.drafts:
+            for draft in lot.drafts:
                 if draft.label != example.label or draft.correlation_id != example.correlation_id:
                     draft.check(names=False)
             if example.dead_letter_queue:
-                self._check_letters(run)
-            self._check_destination(run, here_bytes, now)
-            size_bytes, is_express = run.size_bytes, not (example.recoverable or example.transactional)
-            express_count += len(run.drafts) * is_express
-            if is_express and self._stays_in_memory(run, express_count, express_bytes + size_bytes):
+                self._check_letters(lot)
+            self._check_destination(lot, here_bytes, now)
+            size_bytes, is_express = lot.size_bytes, not (example.recoverable or example.transactional)
+            express_count += len(lot.drafts) * is_express
+            if is_express and self._stays_in_memory(lot, express_count, express_bytes + size_bytes):
                 express_bytes += size_bytes
             else:
                 stored_bytes += size_bytes
@@ -278,45 +278,45 @@ class Sending:
             )
         return stored_bytes
 
-    def _stays_in_memory(self, run: Run, count: int, size_bytes: int) -> bool:
-        """Whether an express run needs no disk; called only if the disk has no room.
+    def _stays_in_memory(self, lot: Lot, count: int, size_bytes: int) -> bool:
+        """Whether an express lot needs no disk; called only if the disk has no room.
 
-        count, size_bytes: the messages of this run and all before it, as if they all went to the same queue.
+        count, size_bytes: the messages of this lot and all before it, as if they all went to the same queue.
         """
         if self.limit_bytes is None:
             return True
-        destination, priority = run.destination, run.example.priority
+        destination, priority = lot.destination, lot.example.priority
         if destination.manager == self._desk.identity:
-            lane: Lane | None = self._here(run).known_lane(priority)
+            lane: Lane | None = self._here(lot).known_lane(priority)
         else:
             lane = self._outbound.known_towards(destination, priority)
         window = lane.window if lane is not None else QueueWindow(0, self._desk.settings)
         return window.takes(count, size_bytes)
 
-    def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int], now: Moment) -> None:
-        """Check that a run can be sent to its destination.
+    def _check_destination(self, lot: Lot, here_bytes: dict[LocalQueue, int], now: Moment) -> None:
+        """Check that a lot can be sent to its destination.
 
-        here_bytes: the bytes that earlier runs take in each of our queues with a quota; this run is added.
+        here_bytes: the bytes that earlier lots take in each of our queues with a quota; this lot is added.
         """
-        destination, transactional = run.destination, run.example.transactional
+        destination, transactional = lot.destination, lot.example.transactional
         if destination.transactional not in (None, transactional):
             raise UsageError(refusal_of_kind(destination))
         if destination.manager is None and destination.host is None:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
         if destination.host is None and destination.manager not in (None, self._desk.identity):
             self._check_manager(destination.manager)
-        if destination.manager != self._desk.identity and (run.example.signer or run.example.privacy_level):
+        if destination.manager != self._desk.identity and (lot.example.signer or lot.example.privacy_level):
             if isinstance(destination.queue, str) or destination.manager is None:
                 raise UsageError(BY_DIRECT_NAME)
-            self._desk.guard.check(self._packets.example(run), destination.manager)
+            self._desk.guard.check(self._packets.example(lot), destination.manager)
         if destination.manager == self._desk.identity:
-            queue = self._here(run)
-            self._check_protection(run, queue, now)
+            queue = self._here(lot)
+            self._check_protection(lot, queue, now)
             if queue.declaration.transactional != transactional:
                 kind = "transactional" if queue.declaration.transactional else "not transactional"
                 raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
             if queue.declaration.quota_bytes is not None:
-                here_bytes[queue] = here_bytes.get(queue, 0) + self._packets.size_bytes(run)
+                here_bytes[queue] = here_bytes.get(queue, 0) + self._packets.size_bytes(lot)
                 if not queue.has_room(here_bytes[queue]):
                     raise QuotaExceeded(
                         f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
@@ -326,9 +326,9 @@ class Sending:
                 f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
             )
 
-    def _check_letters(self, run: Run) -> None:
+    def _check_letters(self, lot: Lot) -> None:
         """Check that the queue chosen for dead letters can take them.  [MS-MQDMPR] 3.1.1.12"""
-        example = run.example
+        example = lot.example
         queue = self._queues.named(example.dead_letter_queue)
         if queue.is_system:
             raise UsageError(
@@ -340,22 +340,22 @@ class Sending:
                 f"queue {queue.name} is {f'{kind} transactional'.strip()}, and its dead letters would be {letters}: "
                 "choose another queue for them"
             )
-        destination = run.destination
-        if destination.manager == self._desk.identity and self._here(run) is queue:
+        destination = lot.destination
+        if destination.manager == self._desk.identity and self._here(lot) is queue:
             raise UsageError(f"queue {queue.name} is where the message goes: choose another for dead letters")
 
-    def _check_protection(self, run: Run, queue: LocalQueue, now: Moment) -> None:
-        """Check that a queue of ours accepts the protection of a run. Other queue managers decide for their queues."""
-        signed, protection = bool(run.example.signer), queue.declaration.protection
+    def _check_protection(self, lot: Lot, queue: LocalQueue, now: Moment) -> None:
+        """Check that a queue of ours accepts the protection of a lot. Other queue managers decide for their queues."""
+        signed, protection = bool(lot.example.signer), queue.declaration.protection
         if protection == OPEN and not signed:
             return
-        message = self._packets.example(run)
+        message = self._packets.example(lot)
         try:
             if signed:
                 message = self._desk.guard.opened(
                     self._desk.guard.signed(message), protection.weak_ciphers, now
                 )
-            protection.check(message, encrypted=bool(run.example.privacy_level))
+            protection.check(message, encrypted=bool(lot.example.privacy_level))
         except ProtectionError as error:
             raise UsageError(f"queue {queue.name}: {error.reason}") from None
 
@@ -367,40 +367,40 @@ class Sending:
                 "format name first, or say where it is: mqproto peers add"
             )
 
-    def _here(self, run: Run) -> LocalQueue:
-        destination = run.destination
-        queue = self._queues.addressed(destination.queue, transactional=run.example.transactional)
+    def _here(self, lot: Lot) -> LocalQueue:
+        destination = lot.destination
+        queue = self._queues.addressed(destination.queue, transactional=lot.example.transactional)
         if queue is None:
             raise UsageError(f"no queue {destination.queue!r} here")
         return queue
 
-    def _send(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
-        if run.destination.manager == self._desk.identity:
-            self._deliver_here(run, ordinals, flags, now)
-        elif run.example.transactional:
-            self._send_transactional(run, ordinals, flags, now)
+    def _send(self, lot: Lot, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
+        if lot.destination.manager == self._desk.identity:
+            self._deliver_here(lot, ordinals, flags, now)
+        elif lot.example.transactional:
+            self._send_transactional(lot, ordinals, flags, now)
         else:
-            packets = self._packets.build(run, ordinals, now)
+            packets = self._packets.build(lot, ordinals, now)
             expires_s = reach_deadline_s(packets[0])
-            self._await_answers(run, now)
-            queue = self._outbound.towards(run.destination, run.example.priority)
-            self._desk.waypoints.accepted(packets, run.destination.name)
+            self._await_answers(lot, now)
+            queue = self._outbound.towards(lot.destination, lot.example.priority)
+            self._desk.waypoints.accepted(packets, lot.destination.name)
             until = [expires_s] * len(packets)
-            queue.join(Joining(packets, ordinals, run.example.recoverable, False, until), self._desk.writes)
+            queue.join(Joining(packets, ordinals, lot.example.recoverable, False, until), self._desk.writes)
             self._outbound.wake(queue)
             self._expiration.expect(expires_s, now)
 
     def _send_transactional(
-        self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment
+        self, lot: Lot, ordinals: Sequence[int], flags: Sequence[int], now: Moment
     ) -> None:
-        destination, example = run.destination, run.example
-        self._await_answers(run, now)
+        destination, example = lot.destination, lot.example
+        self._await_answers(lot, now)
         sequence = self._sequences.sequence_to(
-            destination.name, destination.manager, destination.host, len(run.drafts), now
+            destination.name, destination.manager, destination.host, len(lot.drafts), now
         )
         if sequence.name != destination.name:
             text = sequence.name.removeprefix("DIRECT=")
-            run = run._replace(destination=replace(destination, name=sequence.name, queue=text))
+            lot = lot._replace(destination=replace(destination, name=sequence.name, queue=text))
         final_ack = asks_final_ack(example)
         if final_ack:
             self._sequences.final_queue_of(sequence)
@@ -410,7 +410,7 @@ class Sending:
         for word in flags:
             places.append(place_bytes(word, identifier, number, previous))
             number, previous = number + 1, number
-        packets = self._packets.build(run, ordinals, now, places)
+        packets = self._packets.build(lot, ordinals, now, places)
         expires_s = reach_deadline_s(packets[0])
         self._desk.waypoints.accepted(packets, sequence.name)
         until = [expires_s] * len(packets)
@@ -420,9 +420,9 @@ class Sending:
         self._expiration.expect(expires_s, now)
         self._desk.writes.changed(sequence, urgent=True)
 
-    def _await_answers(self, run: Run, now: Moment) -> None:
-        """Expect answers to a run. If the destination may not call us, we call it to fetch them."""
-        draft, destination = run.example, run.destination
+    def _await_answers(self, lot: Lot, now: Moment) -> None:
+        """Expect answers to a lot. If the destination may not call us, we call it to fetch them."""
+        draft, destination = lot.example, lot.destination
         if self._outbound.is_declared(destination):
             return
         if draft.acknowledgments or draft.response_queue or asks_final_ack(draft):
@@ -436,9 +436,9 @@ class Sending:
             until_s = now.utc_s + self._desk.settings.answers_awaited_s
             self._outbound.expect_answers(destination, until_s, ours, now)
 
-    def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
-        """Put a run directly into a local queue, without a session or a sequence."""
-        queue, example = self._here(run), run.example
+    def _deliver_here(self, lot: Lot, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
+        """Put a lot directly into a local queue, without a session or a sequence."""
+        queue, example = self._here(lot), lot.example
         reports = example.acknowledgments or (example.journal_positive and not example.transactional)
         recoverable = example.transactional or example.recoverable
         priority = 0 if example.transactional else example.priority
@@ -449,9 +449,9 @@ class Sending:
                 place_bytes(word, identifier, max(message_id, 1), 0)
                 for word, message_id in zip(flags, ordinals, strict=True)
             ]
-        packets = self._packets.build(run, ordinals, now, places)
+        packets = self._packets.build(lot, ordinals, now, places)
         expires_s = receive_deadline_s(packets[0])
-        self._desk.waypoints.accepted(packets, run.destination.name)
+        self._desk.waypoints.accepted(packets, lot.destination.name)
         until = [expires_s] * len(packets)
         queue.insert(Joining(packets, ordinals, recoverable, False, until), priority=priority)
         if reports:

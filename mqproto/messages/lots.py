@@ -1,4 +1,4 @@
-"""Runs: consecutive messages of applications that are alike, so that they are checked once.  [MS-MQQB] 3.1.7.11"""
+"""Lots: consecutive messages of applications that are alike, so that they are checked once.  [MS-MQQB] 3.1.7.11"""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mqproto.messages.drafts import Draft
 from mqproto.wire import UserMessage
 
 OWN: Final = frozenset({"body", "label", "correlation_id", "extension"})
-"""The fields in which messages of one run may differ."""
+"""The fields in which messages of one lot may differ."""
 likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
 """All other fields of a draft."""
 
 
-class Run(NamedTuple):
+class Lot(NamedTuple):
     """Consecutive messages that are alike and have one destination."""
 
     destination: Destination
@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of the run's packets come from the application."""
+        """Return about how many bytes of the lot's packets come from the application."""
         own_bytes = _own_bytes(self.drafts)
         return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
 
@@ -44,12 +44,12 @@ class Run(NamedTuple):
         return self.drafts[own_bytes.index(max(own_bytes))]
 
 
-def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
-    """Yield the same messages as runs, in order."""
-    for (destination, _), run in groupby(messages, lambda message: (message[0], likeness(message[1]))):
-        yield Run(destination, [draft for _, draft in run])
+def in_lots(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Lot]:
+    """Yield the same messages as lots, in order."""
+    for (destination, _), lot in groupby(messages, lambda message: (message[0], likeness(message[1]))):
+        yield Lot(destination, [draft for _, draft in lot])
 
 
 def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
-    """For each draft, the bytes by which the sizes of a run's messages differ, apart from labels."""
+    """For each draft, the bytes by which the sizes of a lot's messages differ, apart from labels."""
     return [len(draft.body) + len(draft.extension) for draft in drafts]
