@@ -36,8 +36,7 @@ ForwardOption = Annotated[
 ]
 MetricsOption = Annotated[
     str,
-    f"Serve /metrics for Prometheus, /live and /ready over HTTP at this address; the port is {METRICS_PORT} by "
-    "default.",
+    f"Serve /metrics for Prometheus, /live and /ready over HTTP here; the port is {METRICS_PORT} by default.",
     value("HOST[:PORT]"),
 ]
 HistoryOption = Annotated[
