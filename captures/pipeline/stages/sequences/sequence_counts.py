@@ -156,8 +156,10 @@ class SequenceCount:
 
         Numbers that a later message passed over are not taken: their receiver may not have accepted them.
         """
-        is_passed = self.sequence.is_passed
-        return [each for each in self.unseen.through(number) if not is_passed(each[0], acknowledged)]
+        proved, sequence = self.unseen.through(number), self.sequence
+        if not sequence.passed:  # As is nearly always so.
+            return proved
+        return [each for each in proved if not sequence.is_passed(each[0], acknowledged)]
 
     def proved_before(self, ack: Acknowledgment) -> list[int]:
         """Return the MessageIDs that an OrderAck proves if it appears after an OrderAck that was made later."""
