@@ -92,7 +92,7 @@ class Recent:
             self._drop(COMPARED_BYTES)
 
     def add_many(
-        self, position: int, sizes: Sequence[int], payload: Callable[[int], tuple[bytes, Frame]]
+        self, position: int, sizes: Sequence[int], pieces: Callable[[int], Iterable[tuple[bytes, Frame]]]
     ) -> int:
         """Add consecutive pieces; only those to be kept are read.
 
@@ -104,11 +104,10 @@ class Recent:
             first -= 1
             kept_bytes += sizes[first]
         position += sum(sizes[:first])
-        for place in range(first, len(sizes)):
-            data, frame = payload(place)
+        for size, (data, frame) in zip(sizes[first:], pieces(first), strict=True):
             self._pieces.append((position, data, frame))
             self._held.total_bytes += cost_of(data, frame)
-            position += sizes[place]
+            position += size
         self._size_bytes += kept_bytes
         self._drop(COMPARED_BYTES)
         return position

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -149,13 +149,13 @@ class Sender(Direction):
             return False
         return sequence_number is None or (sequence_number - self._next) % 2**32 == 0
 
-    def take_more(self, sizes: Sequence[int], payload: Callable[[int], tuple[bytes, Frame]]) -> None:
+    def take_more(self, sizes: Sequence[int], pieces: Callable[[int], Iterable[tuple[bytes, Frame]]]) -> None:
         """Add consecutive payloads at once, each exactly the next.
 
         Args:
             sizes: the sizes of the payloads in bytes.
-            payload: returns a payload by its index, and its frame; called only for payloads to be remembered.
+            pieces: returns the payloads from an index on, with their frames: those to be remembered.
         """
         assert self._next is not None
-        self._next = self._recent.add_many(self._next, sizes, payload)
+        self._next = self._recent.add_many(self._next, sizes, pieces)
         self.stream.data_bytes += sum(sizes)

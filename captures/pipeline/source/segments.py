@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -155,15 +155,15 @@ class Segments:
 
     def frame_of(self, data: Data, row: int) -> Frame:
         """Return the frame of one segment."""
-        start = int(self.frame_start[row])
-        return Frame(
-            time_ns=int(self.time_ns[row]),
-            data=data[start : start + int(self.frame_size[row])],
-            missing_bytes=int(self.frame_missing[row]),
-            interface=self.interfaces[int(self.interface[row])],
-            number=int(self.frame[row]),
-            offset=int(self.offset[row]),
-        )
+        return next(self.frames_of(data, np.array([row])))
+
+    def frames_of(self, data: Data, rows: Integers) -> Iterator[Frame]:
+        """Yield the frames of some segments."""
+        numbers = (self.time_ns, self.frame_missing, self.interface, self.frame, self.offset)
+        columns = (each[rows].tolist() for each in (self.frame_start, self.frame_size, *numbers))
+        for start, size, time_ns, missing_bytes, interface, number, offset in zip(*columns, strict=True):
+            frame = data[start : start + size]
+            yield Frame(time_ns, frame, "", missing_bytes, self.interfaces[interface], number, offset)
 
     def payloads(self, data: Data, rows: Integers) -> pa.LargeBinaryArray:
         """Return the payloads of some segments, in the order of `rows`; Python copies none that is in the file."""

@@ -270,7 +270,7 @@ def _take_run(part: SegmentPart, rows: Integers, epoch: Epoch) -> bool:
     for side in sides:
         some = rows[side.filled]
         if len(some):
-            side.sender.take_more(segments.size[some].tolist(), partial(_payload_at, part, some))
+            side.sender.take_more(segments.size[some].tolist(), partial(_pieces_from, part, some))
             epoch.add_run(side.sender.stream, from_segments(segments, data, some, ahead=side.is_ahead))
     return True
 
@@ -343,9 +343,10 @@ def distance(numbers: Integers, references: Integers) -> Integers:
     return behind
 
 
-def _payload_at(part: SegmentPart, rows: Integers, place: int) -> tuple[bytes, Frame]:
-    segments, row = part.segments, int(rows[place])
-    return segments.payload(part.data, row), segments.frame_of(part.data, row)
+def _pieces_from(part: SegmentPart, rows: Integers, first: int) -> Iterator[tuple[bytes, Frame]]:
+    segments, some = part.segments, rows[first:]
+    payloads = (segments.payload(part.data, row) for row in some.tolist())
+    return zip(payloads, segments.frames_of(part.data, some), strict=True)
 
 
 class Pairs:
@@ -554,7 +555,7 @@ class Smooth:
             sender, other = view.pair(segments.ends[segments.source[row]])
             rows, end = self.payload_rows[end : end + count], end + count
             sender.begin_with(start, from_start)
-            sender.take_more(segments.size[rows].tolist(), partial(_payload_at, part, rows))
+            sender.take_more(segments.size[rows].tolist(), partial(_pieces_from, part, rows))
             # A segment with RST and FIN counts as reset, as it does if segments are taken one by one.
             ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
             sender.end_with(finish if finish >= 0 else None, ending)
