@@ -6,7 +6,7 @@ from typing import Any
 
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.refusals import Refusals
-from mqproto.neighbours.trial import Demand, Trial
+from mqproto.neighbours.trial import Demand, Suspect, Trial
 from tests.plants.planting import plant
 
 
@@ -44,3 +44,9 @@ def let_no_other_pass_a_suspect(sound: Any) -> Any:
 def wait_for_what_waits(sound: Any) -> Any:
     """A message that was refused alone also waits for messages of its sequence that wait for their turn."""
     return property(lambda self: sum(queue.count for queue in self._all() if not queue.on_hold))
+
+
+@plant(Suspect, "refuse", "endings_have_reasons")
+def decide_right_behind_another(sound: Any) -> Any:
+    """A full neighbour that has used up its room for another is taken to refuse the suspect."""
+    return lambda self, hop, often, by_us: sound(self, hop, 1, by_us=by_us)

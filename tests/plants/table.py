@@ -75,6 +75,7 @@ BY_HAND: Final = {
     "blame-a-neighbour-for-what-was-refused-here": from_file(
         WORLDS / "out-when-its-node-refused-the-neighbour-s.json"
     ),
+    "decide-right-behind-another": from_file(WORLDS / "drained-at-the-pace-of-the-retries.json"),
     "take-what-came-before-for-a-proof": from_file(WORLDS / "had-before-a-restart-and-no-proof.json"),
     "take-what-is-dropped-for-a-proof": from_file(
         WORLDS / "in-no-sequence-where-early-ones-of-one-pass.json"
