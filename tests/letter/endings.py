@@ -91,8 +91,10 @@ class Endings:
     async def wait(self, what: str, peer: Peer, done: Callable[[], bool]) -> None:
         with trio.move_on_after(PATIENCE_S):
             await peer.until(done)
-            return
-        self.faults.append(f"{what}: {len(peer.waiting())} wait, dead letters {bodies(peer.dead_letters)}")
+        if not done():
+            self.faults.append(
+                f"{what}: {len(peer.waiting())} wait, dead letters {bodies(peer.dead_letters)}"
+            )
 
     async def settled(self, what: str, dead: int, waits: int = 0) -> None:
         """Wait until so many messages wait at our node, by default none, and it has so many dead letters."""

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from mqproto.simulator.topology import load
 
 from .audit import audit
+from .cell import PATIENCE_S
 from .endings import Endings
 from .matrix import CANNOT, DECLARED, NONE, UNDECLARED, Case, cases, cell, declared_cases, verdict
 from .node import OURS
+from .peer.switches import Switches
 
 LIVE = [
     case for case in cases() if case.label not in CANNOT and case.story == "exchange" and case.name != NONE
@@ -46,6 +49,15 @@ def test_a_stranger_hears_of_what_is_refused_and_is_known_when_it_comes_back(tmp
     it.node.write_topology()
     trio.run(it.to_ours)
     assert it.faults + audit(OURS, it.heard) == []
+
+
+async def test_what_holds_when_the_time_for_it_is_over_is_no_fault(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """On a busy machine the deadline passes in the moment in which the last packet comes."""
+    it, over = Endings(tmp_path, "127.0.0.1", "127.0.0.2", Switches()), trio.current_time() + PATIENCE_S
+    await it.wait("late", it.peer(), lambda: trio.current_time() >= over)
+    assert it.faults == []
 
 
 def test_what_cannot_live_with_ours_is_a_case_of_the_matrix() -> None:
