@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import construct
@@ -93,7 +94,13 @@ def commands() -> Iterator[str]:
             yield ""
         for each in command.params:
             names = [name if name[0] == "-" else name.upper() for name in [*each.opts, *each.secondary_opts]]
-            yield f"- `{'`, `'.join(names)}`: {plain(each.help or '')}"
+            usual = getattr(each.default, "value", each.default)
+            shown = (
+                f" By default {usual}."
+                if isinstance(usual, (int, float, str, Path)) and usual not in ("", False)
+                else ""
+            )
+            yield f"- `{'`, `'.join(names)}`: {plain(each.help or '')}{plain(shown)}"
 
 
 def definitions() -> Iterator[str]:
