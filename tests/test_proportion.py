@@ -122,7 +122,7 @@ WORDS: Final = {
     "captures/README.md": 400,
     "captures/pipeline/README.md": 400,
     "docs": 200,
-    "docs/how-to": 26_700,
+    "docs/how-to": 27_200,
     "docs/reference": 3_400,
     "docs/start": 800,
     "docs/why": 5_100,
