@@ -11,10 +11,10 @@ from mqproto.simulator.base.program.output import DONE, run_task
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
-NodesArgument = Annotated[list[str], ARGUMENT, "The nodes.", value("NODE")]
+NodesArgument = Annotated[list[str], ARGUMENT, "Names of the nodes.", value("NODE")]
 OneEnd = Annotated[str, ARGUMENT, "One end of the link.", value("NODE")]
 OtherEnd = Annotated[
-    str, ARGUMENT, "The other end; by default every node linked to the first.", value("NODE")
+    str, ARGUMENT, "The other end; by default, every node that is linked to the first.", value("NODE")
 ]
 
 
@@ -29,14 +29,14 @@ def kill(place: Place, nodes: NodesArgument) -> int:
 
 
 def restart(place: Place, nodes: NodesArgument) -> int:
-    """Start nodes of `mqproto run` that were killed. Running nodes are stopped first."""
+    """Start killed nodes of `mqproto run` again. Running nodes are stopped first."""
     return _have_done(place, "restart", *nodes)
 
 
 def cut(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
-    """Cut a link: its connections are reset, and none can be made until mqproto mend.
+    """Cut a link: its connections are reset, and new ones are refused until mqproto mend.
 
-    With `mqproto run --capture`, this needs --breakable as well.
+    If `mqproto run` has --capture, it also needs --breakable for this command.
     """
     return _have_done(place, "cut", one, other)
 
@@ -44,15 +44,15 @@ def cut(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
 def stall(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
     """Stall a link: nothing crosses it, and nothing is closed, until mqproto mend.
 
-    With `mqproto run --capture`, this needs --breakable as well.
+    If `mqproto run` has --capture, it also needs --breakable for this command.
     """
     return _have_done(place, "stall", one, other)
 
 
 def slow(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
-    """Make a link slow: all that crosses it waits, each way, until mqproto mend.
+    """Slow a link down: everything that crosses it is delayed in both directions until mqproto mend.
 
-    With `mqproto run --capture`, this needs --breakable as well.
+    If `mqproto run` has --capture, it also needs --breakable for this command.
     """
     return _have_done(place, "slow", one, other)
 
@@ -62,7 +62,7 @@ def mend(
     one: Annotated[str, ARGUMENT, "One end of a link; by default all links are mended.", value("NODE")] = "",
     other: OtherEnd = "",
 ) -> int:
-    """Mend links that were cut, stalled or slow."""
+    """Mend links that were cut, stalled or slowed down."""
     return _have_done(place, "mend", one, other)
 
 

@@ -89,7 +89,7 @@ REPEAT: Final = f"for where it happened set {DEBUG}=1 and repeat"
 app = Commands(
     name="mqproto",
     cls=ByTask,
-    help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
+    help="Simulate message queuing as specified in [MS-MQQB]. Begin with: mqproto demo",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -130,14 +130,14 @@ def demo(
     capture: Annotated[Path | None, "The pcapng to write; by default one in a new temporary folder."] = None,
     edges: Annotated[bool, "Use HTTP at both ends, and kill the gateway and the trigger too."] = False,
     rough: Annotated[
-        bool, "With --edges: also fill and purge the queue, and keep the consumer down."
+        bool, "With --edges: also fill and purge the queue, and keep the consumer down for a while."
     ] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Run three nodes, break their links and kill them; prove that nothing was lost, and write a capture.
+    """Run three nodes, break links and kill nodes; prove that nothing was lost, and write a capture.
 
-    With --edges, producers and a consumer speak HTTP and fail as they do in practice; each message is processed once.
+    With --edges, producers and a consumer use HTTP and fail as in practice; each message is still processed once.
     """
     from mqproto.simulator.base.screen import ProgressScreen
 
@@ -168,13 +168,13 @@ def crash(
     seed: Annotated[int | None, "The seed that decides which nodes die and when; random by default."] = None,
     directory: Annotated[Path | None, "A folder for the stores, on the disk to test.", "-d"] = None,
     topology: Annotated[
-        str, "The topology; it needs a sender, and a destination with orders and notes.", "-t"
+        str, "A topology with a node sender, and a node destination with the queues orders and notes.", "-t"
     ] = "three-node",
     kills: Annotated[bool, "Whether to kill nodes at all."] = True,
     keys: Annotated[bool, "Encrypt and sign messages, and replace the nodes' keys during the run."] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Kill three nodes at every moment of their lives. Status 1 if a message is lost."""
+    """Kill three nodes again and again, at random moments. Status 1 if a message is lost."""
     from mqproto.simulator.base.screen import ProgressScreen
     from mqproto.simulator.rig import crash
     from mqproto.simulator.rig.report import show_crash_report
@@ -202,27 +202,27 @@ def run(
     free_ports: Annotated[bool, "Use free ports of 127.0.0.1."] = False,
     metrics: Annotated[
         str | None,
-        "Serve each node's /metrics, /live and /ready: the first at PORT (9180), others at the ports after it.",
+        "Serve /metrics, /live and /ready: the first node at PORT (9180), the others at the ports after it.",
         value("HOST[:PORT]"),
     ] = None,
     traces: TracesOption = "",
     capture: Annotated[
-        Path | None, "Record each node's connections: FILE.pcapng becomes FILE-NODE.pcapng."
+        Path | None, "Record the connections of each node in a file of its own, FILE-NODE.pcapng."
     ] = None,
     breakable: Annotated[
         bool | None,
-        "Whether links go through proxies, as mqproto cut and stall need; by default yes, but not with "
-        "--capture.",
+        "Whether links go through proxies, which mqproto cut, stall and slow need; by default they do, except "
+        "with --capture.",
         "--breakable/--direct",
     ] = None,
     console: Annotated[
-        bool, "Serve a page that shows the nodes live and breaks them; implies --waypoints."
+        bool, "Serve a page that shows the nodes live and lets you break them; implies --waypoints."
     ] = False,
     waypoints: WaypointsOption = False,
 ) -> int:
     """Start the nodes of a topology and keep them running, until Ctrl-C.
 
-    Break and mend them from another terminal: mqproto kill, restart, cut, stall, slow, mend.
+    To break and mend them from another terminal, use mqproto kill, restart, cut, stall, slow and mend.
 
     \b
     $ mqproto run --console
@@ -287,14 +287,14 @@ app.command()(reporting.tables)
 
 @app.command()
 def wireshark() -> int:
-    """Print a dissector in Lua for Wireshark and tshark: every field of every packet, as msmq.*
+    """Print a dissector in Lua for Wireshark and tshark, with every field of every packet as msmq.*
 
     \b
     $ mqproto wireshark > msmq.lua
     $ tshark -X lua_script:msmq.lua -r FILE -Y msmq
     $ tshark -X lua_script:msmq.lua -r FILE -Y msmq.malformed -V
 
-    Wireshark loads it from the folder of Personal Lua Plugins (see Help, About, Folders).
+    Wireshark loads it from the Personal Lua Plugins folder (see Help, About, Folders).
     """
     from mqproto.captures.wireshark import dissector
 
@@ -308,7 +308,7 @@ def probe(
     timeout_s: Annotated[float, "Total seconds to wait.", value(min=0.1, max=600)] = 5,
     ping_port: Annotated[int, "The UDP port to ping.", value(min=1, max=65_535)] = 3_527,
 ) -> Printout:
-    """Find out whether MSMQ listens at HOST: begin a session and ping, without a message. Status 1 if not.
+    """Find out whether MSMQ listens at HOST, by a session without messages and a ping. Status 1 if it does not.
 
     \b
     $ mqproto probe 127.0.0.2
@@ -339,7 +339,7 @@ def simulate(options: WorldOptions) -> int:
 
 @app.command()
 def replay(place: Place, options: ReplayOptions) -> Printout:
-    """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ.
+    """Replay a captured conversation to a live peer, and compare its answers with the capture. Status 1 if they differ.
 
     \b
     $ mqproto replay run-sender.pcapng --to 127.0.0.2

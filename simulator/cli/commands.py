@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 MANY: Final = 1_000
 """The number of messages from which on `send` shows its progress."""
-LocalArgument = Annotated[str, ARGUMENT, r"Such as 'destination\orders', or 'sender\deadxact'."]
+LocalArgument = Annotated[str, ARGUMENT, r"A queue, such as 'destination\orders' or 'sender\deadxact'."]
 OutgoingArgument = Annotated[
-    str, ARGUMENT, r"Such as 'destination\orders'; destination alone for non-transactional messages."
+    str, ARGUMENT, r"A queue, such as 'destination\orders', or its node alone for non-transactional messages."
 ]
 
 
@@ -38,7 +38,7 @@ def send(
     queue: Annotated[
         str | None,
         ARGUMENT,
-        r"Such as 'destination\orders', or any format names, separated by commas; not needed with --import.",
+        r"A queue, such as 'destination\orders', or format names separated by commas; optional with --import.",
     ] = None,
     source: Annotated[str | None, ARGUMENT, "Type - to read the body from stdin.", value("[-]")] = None,
     body: Annotated[str | None, "The body, as text.", "-b"] = None,
@@ -48,10 +48,10 @@ def send(
     body_type: Annotated[
         str | None,
         "Type of the body: xml or xml:int for .NET's XmlMessageFormatter, xml:json for a JSON value, "
-        "VT_BSTR and other types of COM; or a number, for bytes as they are.",
+        "a COM type such as VT_BSTR, or a number to send the bytes unchanged.",
         value("KIND"),
     ] = None,
-    label: Annotated[str, "The label: up to 249 characters."] = "",
+    label: Annotated[str, "The label, of up to 249 characters."] = "",
     application_tag: Annotated[int, "A number for applications to use.", value(min=0, max=0xFFFFFFFF)] = 0,
     correlation_id: Annotated[
         str, r"The message that this one refers to: GUID\number, or 20 bytes in hexadecimal."
@@ -61,56 +61,56 @@ def send(
     header: Annotated[
         list[str] | None,
         "A header for the service behind a trigger: traceparent, ce-*, content-type, or one that the "
-        "trigger forwards. Headers become the extension.",
+        "trigger forwards. Headers are sent as the extension.",
         value("'NAME: VALUE'"),
     ] = None,
     sender_id: Annotated[
-        str, "Name this user as the sender, S-1-5-21-...; only --sign proves it.", value("SID")
+        str, "Name the user with this SID, S-1-5-21-..., as the sender; only --sign proves it.", value("SID")
     ] = "",
     encrypt: Annotated[bool, "Encrypt the body; the node of the queue must have keys."] = False,
     cipher: Annotated[
         str,
-        "The cipher: AES-256, AES-192 or AES-128; RC2-128, RC4-128, RC2-40 and RC4-40 protect little.",
+        "The cipher: AES-256, AES-192 or AES-128, or one of the weak RC2-128, RC4-128, RC2-40 and RC4-40.",
         value("NAME"),
     ] = "",
     sign: Annotated[bool, "Sign with the key of the node."] = False,
     certificate: Annotated[
-        str, "Sign with this user's key, made by mqproto keys make --user.", value("USER")
+        str, "Sign with this user's key, which mqproto keys make --user makes.", value("USER")
     ] = "",
-    transactional: Annotated[bool | None, "By default, the queue decides."] = None,
+    transactional: Annotated[bool | None, "Transactional or not; by default, the queue decides."] = None,
     transaction: Annotated[bool, "Send all messages in one transaction."] = False,
-    recoverable: Annotated[bool, "Keep the message through restarts."] = False,
+    recoverable: Annotated[bool, "Let the message survive restarts."] = False,
     priority: Annotated[int, "The priority; transactional messages have none.", value(min=0, max=7)] = 3,
     reach_s: Annotated[
-        int | None, "Seconds for the message to reach its queue.", "--time-to-reach-queue", value(min=0)
+        int | None, "Time limit, in seconds, to reach the queue.", "--time-to-reach-queue", value(min=0)
     ] = None,
     receive_s: Annotated[
-        int | None, "Seconds for the message to be received.", "--time-to-be-received", value(min=0)
+        int | None, "Time limit, in seconds, to receive the message.", "--time-to-be-received", value(min=0)
     ] = None,
     dead_letter: Annotated[bool, "Keep the message as a dead letter if it fails."] = False,
     dead_letter_queue: Annotated[
-        str, "Keep a failed message in this queue of the sender instead of the system's."
+        str, "Keep a failed message in this queue of the sender, not in the system's dead-letter queue."
     ] = "",
     journal: Annotated[bool, "Keep a copy in the sender's journal."] = False,
-    final_ack: Annotated[bool, "Keep the message until its destination confirms its receipt."] = False,
+    final_ack: Annotated[bool, "Keep the message until the destination confirms receipt."] = False,
     admin_queue: Annotated[str, "The queue for acknowledgments."] = "",
     ack: Annotated[list[str] | None, "arrival, receipt, no-arrival or no-receipt; by default, all."] = None,
     response_queue: Annotated[str, "The queue for answers."] = "",
     trace_queue: Annotated[str, "The public queue for reports about the message's route."] = "",
     imported: Annotated[
         Path | None,
-        "Send the messages that `mqproto store export` wrote; - for stdin. Status 1 if any cannot be sent.",
+        "Send the messages in this output of `mqproto store export`; - for stdin. Status 1 if any cannot be sent.",
         "--import",
     ] = None,
     resume: Annotated[
         Path | None,
-        "Keep a record of what was sent in this file. If the command is killed and run again within 30 days, it "
-        "continues and sends nothing twice; later it reports what is in doubt.",
+        "Record the sent messages in this file. If the command is killed and run again within 30 days, it "
+        "continues and sends nothing twice; after that, it reports which messages are in doubt.",
     ] = None,
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Send a message, or one for each line, and print the identifiers."""
+    """Send a message, or one for each line of the input, and print the identifiers."""
     from mqproto.messages.drafts import Draft
     from mqproto.simulator.client import talk
     from mqproto.wire import INFINITE
@@ -216,18 +216,18 @@ def _send_imported(
 def receive(
     place: Place,
     queue: LocalArgument,
-    count: Annotated[int, "At most this many messages.", "-c", value(min=1)] = 1,
+    count: Annotated[int, "Receive at most this many messages.", "-c", value(min=1)] = 1,
     timeout_s: Annotated[float, "Seconds to wait for the next message.", value(min=0)] = 5,
     reject: Annotated[bool, "Reject the messages; the sender gets them as dead letters."] = False,
     resume: Annotated[
         Path | None,
-        "Keep a record of what was received in this file. If the command is killed and run again within 30 days, "
-        "it prints every message, and none twice; later it reports what is in doubt.",
+        "Record the received messages in this file. If the command is killed and run again within 30 days, "
+        "it prints every message exactly once; after that, it reports which messages are in doubt.",
     ] = None,
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Receive messages in a transaction, and print the bodies. Status 1 if none came."""
+    """Receive messages in a transaction, and print their bodies. Status 1 if none arrived."""
     from mqproto.simulator.client import talk
 
     if resume is not None and reject:
@@ -246,11 +246,11 @@ def receive(
 def peek(
     place: Place,
     queue: LocalArgument,
-    count: Annotated[int, "At most this many messages.", "-c", value(min=1, max=500)] = 1,
+    count: Annotated[int, "Show at most this many messages.", "-c", value(min=1, max=500)] = 1,
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Look at the first messages of a queue, which stay there. Status 1 if it is empty."""
+    """Show the first messages of a queue without removing them. Status 1 if it is empty."""
     from mqproto.simulator.client import talk
 
     messages = run_task(partial(talk.peek, place, node, queue, count))
@@ -262,7 +262,7 @@ def peek(
 
 
 def queues(place: Place) -> Printout:
-    """Show the waiting messages of every running node, by queue. Status 1 if none runs."""
+    """Show how many messages wait in each queue of every running node. Status 1 if no node runs."""
     from mqproto.simulator.client import oversee
     from mqproto.simulator.client.live import as_it_is
 
@@ -278,7 +278,7 @@ def top(
     once: Annotated[bool, "Print once and exit; this is the default in a pipe."] = False,
     interval_s: Annotated[float, "Seconds between updates.", value(min=0.1, max=60)] = 1.0,
 ) -> int:
-    """Show nodes, sessions and queues until Ctrl-C: what waits, since when, and how fast it moves.
+    """Show nodes, sessions and queues live until Ctrl-C, with waiting messages, their ages, and rates.
 
     Rates are averages between two updates. In a pipe, the command asks twice and prints once. Status 1 if no node runs.
 
@@ -303,14 +303,14 @@ def explain(
     subject: Annotated[
         str,
         ARGUMENT,
-        "A queue, a destination node, or a message by identifier or producer's id; by default all.",
+        "A queue, a destination node, or a message (its identifier or its producer's id); by default, everything.",
         value("QUEUE|NODE|MESSAGE|KEY"),
     ] = "",
-    count: Annotated[int, "Show this many messages of each queue.", "-c", value(min=1, max=500)] = 5,
+    count: Annotated[int, "Show at most this many messages of each queue.", "-c", value(min=1, max=500)] = 5,
     history: HistoryOption = "",
     node: NodeOption = None,
 ) -> Printout:
-    """Explain why something waits: since when, what happens next, what to do. Status 1 if nobody knows the subject.
+    """Explain why messages wait, since when, what happens next, and what to do. Status 1 if the subject is unknown.
 
     \b
     $ mqproto explain orders
@@ -381,13 +381,13 @@ def history(
     subject: Annotated[
         str,
         ARGUMENT,
-        "A message by its identifier, as `mqproto send` prints it, or by its producer's id.",
+        "The identifier of a message, as `mqproto send` prints it, or its producer's id.",
         value("MESSAGE|KEY"),
     ],
     log: LogOption = None,
     history: HistoryOption = "",
 ) -> Printout:
-    """Show what happened to a message, from the logs, and where it is now. Status 1 if it is unknown.
+    """Show from the logs what happened to a message, and where it is now. Status 1 if it is unknown.
 
     Nodes log the steps of messages if they were started with --waypoints.
     """
@@ -422,12 +422,12 @@ def validate(
     scenarios: Annotated[
         list[str] | None,
         ARGUMENT,
-        "Shipped scenarios by name, `ends`, or .toml files; by default all shipped ones.",
+        "Names of shipped scenarios, including `ends`, or .toml files; by default, all shipped scenarios.",
         value("[SCENARIO]..."),
     ] = None,
     show_list: Annotated[bool, "List the scenarios without running any.", "--list"] = False,
 ) -> Printout:
-    """Run gateway, nodes, trigger and a consumer that fails on cue. Status 1 if a count is not as expected."""
+    """Run a gateway, nodes, a trigger, and a consumer that fails on cue. Status 1 if a count is not as expected."""
     from rich.console import Console
 
     from mqproto.simulator.rig.validation import ends, scenario as validation, validate as running
@@ -459,7 +459,7 @@ def validate(
 def purge(
     place: Place,
     queue: Annotated[
-        str, ARGUMENT, "A queue of the node; any other name means the node's outgoing queue to it."
+        str, ARGUMENT, "A queue of the node; any other queue stands for the node's outgoing queue to it."
     ],
     node: NodeOption = None,
 ) -> Printout:
@@ -481,13 +481,13 @@ def purge(
 
 def send_back(
     place: Place,
-    queue: Annotated[str, ARGUMENT, r"Such as 'sender\deadxact', or 'destination\orders;journal'."],
+    queue: Annotated[str, ARGUMENT, r"A queue, such as 'sender\deadxact' or 'destination\orders;journal'."],
     messages: Annotated[
-        list[str] | None, ARGUMENT, "Identifiers of messages; by default all.", value("MESSAGE")
+        list[str] | None, ARGUMENT, "Identifiers of messages; by default, all messages.", value("MESSAGE")
     ] = None,
     node: NodeOption = None,
 ) -> Printout:
-    """Send dead letters, or messages of a journal, to their destination again. Status 1 if some cannot be sent.
+    """Send dead letters, or messages of a journal, to their destinations again. Status 1 if some cannot be sent.
 
     Each message gets its original time limits again; if nobody receives it in time, it comes back.
     """
@@ -503,7 +503,7 @@ def send_back(
 
 
 def pause(place: Place, queue: OutgoingArgument, node: NodeOption = None) -> Printout:
-    """Send nothing more to a queue until `mqproto resume`, even after restarts."""
+    """Stop sending to a queue until `mqproto resume`, even after restarts."""
     return _hold(place, queue, node, on_hold=True)
 
 

@@ -9,7 +9,7 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 
 TASKS: Final[dict[str, dict[str, str]]] = {
     "Run": {
-        "demo": "Run three nodes, break links, kill nodes; proof at the end",
+        "demo": "Run three nodes under faults, and prove that nothing was lost",
         "run": "Start the nodes of a topology and keep them running",
         "node": "Run one queue manager in the foreground",
         "gateway": "Accept messages over HTTP for the queues of a node",
@@ -18,7 +18,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "keys": "Manage the keys of a node, to encrypt and to sign",
         "tokens": "Manage the bearer tokens of a gateway",
         "store": "Look after the store of a node",
-        "config": "Check a file with settings of node, gateway, trigger, console",
+        "config": "Check a settings file for node, gateway, trigger and console",
         "service": "Print units for systemd",
     },
     "Use": {
@@ -48,15 +48,15 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "cut": "Cut a link: reset its connections, and refuse new ones",
         "stall": "Stall a link: nothing crosses it, and nothing is closed",
         "slow": "Slow a link down",
-        "mend": "Mend links that were cut, stalled or slow",
+        "mend": "Mend links that were cut, stalled or slowed down",
         "simulate": "Simulate whole systems, with everything that can go wrong",
-        "crash": "Kill three nodes at every moment of their lives",
+        "crash": "Kill three nodes again and again, at random moments",
         "validate": "Run everything against a consumer that fails on cue",
         "fuzz": "Send hostile packets to a parser or a live peer",
     },
     "Captures": {
         "decode": "Show a capture's packets, and what is wrong with them",
-        "replay": "Speak a captured conversation to a live peer",
+        "replay": "Replay a captured conversation to a live peer",
         "analyse": "Turn captures of any size into tables",
         "report": "Make one HTML page of the tables",
         "tables": "Show the tables: columns, rows, runs, SQL",

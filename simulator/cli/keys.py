@@ -43,12 +43,12 @@ USUAL: Final = ("aes", "enhanced")
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
-app = Commands(help="The keys of a node: for encryption to it, and for its signatures.")
+app = Commands(help="Manage the keys of a node, for encryption to it and for its signatures.")
 NodeArgument = Annotated[str | None, ARGUMENT, "The node; needed if the topology has several.", value("NODE")]
 UseOption = Annotated[
     str, "What the key is for: aes, enhanced, base, signing or user-NAME.", "--use", value("USE")
 ]
-ReplaceOption = Annotated[bool, "Replace a key that exists; the old one is kept under its date.", "--replace"]
+ReplaceOption = Annotated[bool, "Replace an existing key; the old one is kept, named by date.", "--replace"]
 
 
 @app.command()
@@ -57,23 +57,23 @@ def make(
     node: NodeArgument = None,
     providers: Annotated[
         list[str] | None,
-        "The provider for key exchange: aes, enhanced or base; repeatable. By default the first two.",
+        "The provider for key exchange: aes, enhanced or base; repeatable. By default, aes and enhanced.",
         "--provider",
         value("NAME"),
     ] = None,
     bits: Annotated[
-        int | None, "Size in bits; by default 2,048, or 512 for base, which supports no more."
+        int | None, "Key size in bits; by default 2,048, or 512 for base, which supports no more."
     ] = None,
     user: Annotated[
         str | None,
-        "Make a key for this user to sign with, for mqproto send --certificate NAME.",
+        "Make the key with which this user signs, for mqproto send --certificate NAME.",
         value("NAME"),
     ] = None,
     replace: ReplaceOption = False,
 ) -> Printout:
-    """Make the keys that a node lacks: for key exchange, and for signatures, with a self-signed certificate.
+    """Make the missing keys of a node: those for key exchange, and one for signatures with a self-signed certificate.
 
-    With --replace, replace all of them, and keep the old ones aside. With --user, make or replace only the key with
+    With --replace, replace all keys, and set the old ones aside. With --user, make or replace only the key with
     which this user signs at the node.
     """
     from mqproto.security import new_key_pair, provider_by_word
@@ -136,16 +136,16 @@ def export(
     use: UseOption = "aes",
     form: Annotated[
         str,
-        "certificate (the default for signing keys), blob (for other keys), pem or request.",
+        "certificate (the default for signing keys), blob (the default for other keys), pem or request.",
         "--as",
         value("FORM"),
     ] = "",
-    out: Annotated[Path | None, "A new file; by default text goes to stdout.", "-o"] = None,
+    out: Annotated[Path | None, "The new file to write; by default, text is printed to stdout.", "-o"] = None,
     is_private: Annotated[bool, "Export the private key; needs --out.", "--private"] = False,
 ) -> int:
     """Write the public half of a key, for those who encrypt for the node or verify its signatures.
 
-    A blob is the CryptoAPI's: PUBLICKEYBLOB, or PRIVATEKEYBLOB with --private. Without --out it is a line of hex.
+    A blob has the CryptoAPI's format: PUBLICKEYBLOB or, with --private, PRIVATEKEYBLOB. Without --out, it is in hex.
     """
     files = _files_of(place, node)
     kept = files.load(_use(use))
@@ -170,7 +170,7 @@ def export(
 def take(
     place: Place,
     node: Annotated[str, ARGUMENT, value("NODE")],
-    file: Annotated[Path, ARGUMENT, "A PEM file or PRIVATEKEYBLOB, not encrypted."],
+    file: Annotated[Path, ARGUMENT, "An unencrypted PEM file or PRIVATEKEYBLOB."],
     use: UseOption = "aes",
     certificate: Annotated[
         Path | None, "With --use signing: the key's certificate. Not needed if FILE contains it."

@@ -41,34 +41,34 @@ def node(
         value("NAME[:transactional][:strangers]"),
     ] = None,
     address: Annotated[
-        str | None, "Where a new single node listens; 127.0.0.1:1801 by default.", value("HOST[:PORT]")
+        str | None, "The address of a new single node; 127.0.0.1:1801 by default.", value("HOST[:PORT]")
     ] = None,
     directory: DirectoryOption = None,
     allow_remote: Annotated[bool, "Listen beyond loopback."] = False,
     readers: Annotated[
-        str, "Let this group of users look at the node through a socket, but change nothing.", value("GROUP")
+        str, "Let this group of users look at the node through a socket, without changing it.", value("GROUP")
     ] = "",
     readers_folder: Annotated[
         Path | None,
-        "The folder of that socket, which readers type as --directory; by default a temporary one.",
+        "The folder for the readers' socket; readers give it as their --directory. By default, a temporary folder.",
         value("FOLDER"),
     ] = None,
     metrics: Annotated[
         str | None,
         "Serve /metrics for Prometheus, /live and /ready over HTTP at this address; the port is 9180 by "
-        "default. Beyond loopback, this needs --allow-remote.",
+        "default. An address beyond loopback needs --allow-remote.",
         value("HOST[:PORT]"),
     ] = None,
     traces: TracesOption = "",
-    capture: Annotated[Path | None, "Record packets to this pcapng; an existing file is continued."] = None,
+    capture: Annotated[Path | None, "Record packets in this pcapng; an existing file is extended."] = None,
     waypoints: WaypointsOption = False,
     log: Annotated[
-        Path | None, "Write the log here instead of stderr; it rotates at 16 MiB and keeps four older files."
+        Path | None, "Log to this file, not to stderr. It rotates at 16 MiB, and four older files are kept."
     ] = None,
     _config: ConfigOption = "",
     supervised: Annotated[bool, value(hidden=True)] = False,
 ) -> int:
-    """Run one queue manager in the foreground, until Ctrl-C or SIGTERM: a node of a topology, or a single one.
+    """Run one queue manager, a node of a topology or a single node, in the foreground until Ctrl-C or SIGTERM.
 
     \b
     $ mqproto node --name shop --queue orders:strangers --queue log:transactional

@@ -25,9 +25,9 @@ STRANGERS: Final = "strangers"
 NEW: Final = "new"
 
 app = Commands(
-    help="Make, change, delete, list and export queues of running nodes. Changes outlast restarts.",
+    help="Make, change, delete, list and export queues of running nodes. Changes survive restarts.",
 )
-QueueArgument = Annotated[str, ARGUMENT, r"Such as orders, 'shop\orders' or 'shop\private$\orders'."]
+QueueArgument = Annotated[str, ARGUMENT, r"A queue such as orders, 'shop\orders' or 'shop\private$\orders'."]
 
 
 @dataclass
@@ -42,15 +42,15 @@ class Properties:
         int | None, "The limit for its journal, in KiB; 0 for no limit.", value(min=0)
     ] = None
     strangers: Annotated[bool | None, "Whether anyone from outside the topology may send to it."] = None
-    authenticated: Annotated[bool | None, "Whether it takes only signed messages."] = None
+    authenticated: Annotated[bool | None, "Whether it accepts only signed messages."] = None
     privacy: Annotated[
         str | None,
-        "body: take only encrypted messages; none: take none of them; optional: take both.",
+        "body: accept only encrypted messages; none: accept only unencrypted ones; optional: accept both.",
         value("WHICH"),
     ] = None
     weak_ciphers: Annotated[
         list[str] | None,
-        "A weak cipher to accept too: RC2-128, RC4-128, RC2-40 or RC4-40; repeatable, `-` for none.",
+        "A weak cipher to accept as well: RC2-128, RC4-128, RC2-40 or RC4-40; repeatable, `-` for none.",
         "--weak-cipher",
         value("NAME"),
     ] = None
@@ -94,14 +94,14 @@ def create(
         value("QUEUE"),
     ] = None,
     transactional: Annotated[
-        bool | None, "Take only transactional messages. This cannot be changed later."
+        bool | None, "Accept only transactional messages. This cannot be changed later."
     ] = None,
     public: Annotated[
         str, "Its public GUID, or `new` for a random one. This cannot be changed later.", value("GUID")
     ] = "",
     node: NodeOption = None,
 ) -> Printout:
-    """Make a queue. It is on disk when this returns.
+    """Make a queue. It is on disk when the command returns.
 
     \b
     $ mqproto queue create orders --transactional --topology shop
@@ -123,7 +123,7 @@ def create(
 
 @app.command("set")
 def change(place: Place, queue: QueueArgument, properties: Properties, node: NodeOption = None) -> Printout:
-    """Change the named properties of a queue. Whether it is transactional never changes.
+    """Change the given properties of a queue. Whether it is transactional cannot be changed.
 
     \b
     $ mqproto queue set orders --quota-kb 1024 --journal --topology shop
@@ -159,7 +159,7 @@ def delete(place: Place, queue: QueueArgument, node: NodeOption = None) -> Print
 
 @app.command("list")
 def show(place: Place, node: NodeOption = None) -> Printout:
-    """List the queues of each running node, with their properties. Status 1 if none runs. See also mqproto queues."""
+    """List the queues of each running node with their properties. Status 1 if no node runs. See also mqproto queues."""
     from mqproto.simulator.client.live import Away, ask_all
 
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
@@ -177,7 +177,7 @@ def show(place: Place, node: NodeOption = None) -> Printout:
 def export(place: Place, node: NodeOption = None) -> int:
     """Print the topology as TOML for --topology, with the queues that its nodes have now.
 
-    For nodes that do not run, or are not named, it has the queues that the file declares. Status 1 if none runs.
+    For nodes that are not running or not named, it has the queues that the file declares. Status 1 if no node runs.
 
     \b
     $ mqproto queue export --topology shop > shop-now.toml

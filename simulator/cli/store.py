@@ -49,10 +49,10 @@ ToArgument = Annotated[str, ARGUMENT, "URL of a database that has no history yet
 
 @app.command()
 def check(place: Later, store: KeptArgument) -> Printout:
-    """Read a whole store, and report damage. Status 1 if there is any.
+    """Read a whole store, and report any damage. Status 1 if there is damage.
 
-    Nothing is changed. The node may run: its tables and log are read as of one moment, just after the record that is
-    printed. Later writes are not checked. Neither are express messages, which are only in the node's memory.
+    Nothing is changed. The node may be running: its tables and log are read as of one moment, just after the record
+    whose number is printed. The check covers neither later writes nor express messages, which are only in memory.
     """
     from contextlib import closing
 
@@ -102,9 +102,9 @@ def backup(
     """Copy a store as of one moment; its node may run. Nothing is overwritten.
 
     The copy is a complete store of two files, NAME.sqlite and NAME.sqlite-witness, verified from end to end. It has
-    everything that the node had confirmed before the command was typed, except express messages, which are only in the
-    node's memory. A damaged store is not copied. The journals of its gateways, and their document histories of the same
-    moment, go to the same folder. A history in PostgreSQL becomes a file, which `copy` brings back.
+    everything that the node had confirmed before the command started, except express messages, which are only in the
+    node's memory. A damaged store is not copied. The journals of its gateways, and their document histories as of the
+    same moment, are copied to the same folder. A history in PostgreSQL is copied to a file; `copy` moves it back.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.client.journal import back_up as back_up_journal, seen_in
@@ -206,10 +206,10 @@ def _check_history(url: str) -> Printout:
 
 @app.command()
 def copy(source: FromArgument, target: ToArgument) -> int:
-    """Move a document history to another database: SQLite to PostgreSQL, or back.
+    """Move a document history to another database, from SQLite to PostgreSQL or back.
 
-    Programs may use it meanwhile. At the end they stop using FROM: they report its new place, and refuse work until
-    they are started with TO. After a kill, type the command again to continue.
+    Programs may use the history meanwhile. At the end, they stop using FROM, report the new place, and refuse work
+    until they are started with TO. If the command is killed, run it again to continue.
 
     \b
     $ mqproto store copy sqlite:///history.sqlite postgresql://me@db/orders
@@ -229,16 +229,16 @@ def copy(source: FromArgument, target: ToArgument) -> int:
 def export(
     place: Later,
     store: StoreArgument,
-    queue: Annotated[list[str] | None, "A queue; repeatable. By default all.", "-q"] = None,
+    queue: Annotated[list[str] | None, "A queue to export; repeatable. By default, all queues.", "-q"] = None,
     out: Annotated[
         Path | None, "Write to this file, which must not exist; by default to stdout.", "-o"
     ] = None,
 ) -> int:
     """Write all messages of a store as text, one per line; its node may run.
 
-    Each line is a JSON object, and all lines are of one moment. Damaged messages are named on stderr and left out,
-    with status 1. `mqproto send --import FILE` sends the others. The packet, in hex, is the message; the other fields
-    are for people.
+    Each line is a JSON object; all lines are as of one moment. Damaged messages are left out and reported on stderr,
+    and the status is 1. `mqproto send --import FILE` sends the others. The field packet has the whole message in hex;
+    the other fields are for people.
 
     \b
     $ mqproto store export destination --queue orders --out orders.jsonl
@@ -313,7 +313,7 @@ def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) ->
 
 @app.command()
 def repair(place: Later, store: StoreArgument) -> Printout:
-    """Keep the undamaged parts of a store, and set the old one aside. Status 1 if anything was damaged.
+    """Keep the undamaged parts of a store, and set the old store aside. Status 1 if anything was damaged.
 
     The old files and a list of the damage go to FILE-quarantine-DATE. Messages that a lost record of the log had
     removed from a queue may be delivered again.
@@ -344,19 +344,19 @@ def repair(place: Later, store: StoreArgument) -> Printout:
 def adopt(
     place: Later,
     store: KeptArgument,
-    life: Annotated[str, ARGUMENT, "Continue a history after this life, which is lost.", value("LIFE")] = "",
+    life: Annotated[str, ARGUMENT, "The lost life that this document history continues.", value("LIFE")] = "",
     moved: Annotated[bool, "The store was moved: nothing runs at its old place."] = False,
     copied: Annotated[bool, "The store was copied: the original continues."] = False,
 ) -> int:
-    """Say whether a store at a new place was moved or copied, so that its node starts again.
+    """State whether a store at a new place was moved or copied, so that its node can start again.
 
-    A moved store begins a new life here, with everything that waits in it; this may have been delivered already, and is
-    listed when the node starts. A copy leaves the waiting messages to the original: it is set aside in
-    FILE-copied-DATE, and its node, which needs its own GUID, begins with an empty store.
+    A moved store begins a new life here and keeps its waiting messages. Some of these may already have been delivered,
+    so they are listed when the node starts. A copied store leaves the waiting messages to the original. It is set aside
+    in FILE-copied-DATE, and its node, which needs its own GUID, begins with an empty store.
 
-    A document history that is new, or was restored from a backup, does not have all ids that a gateway had accepted.
-    The gateway refuses to start, and names the LIFE to type here. Then all gateways of that life start, and report the
-    unknown ids.
+    A document history that is new, or was restored from a backup, may lack ids that a gateway has accepted. The gateway
+    then refuses to start, and its error names the LIFE to give to this command. After the command, all gateways of that
+    life can start, and they report the ids that the history lacks.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.storage.care import adopt_moved, set_aside_copied

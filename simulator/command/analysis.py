@@ -36,7 +36,7 @@ def analyse(
     captures: Annotated[
         list[str],
         ARGUMENT,
-        "Captures (pcap, pcapng, compressed or not), folders, patterns, and URIs: s3://bucket/day-*/",
+        "Captures (pcap or pcapng, compressed or not), folders, patterns, or URIs such as s3://bucket/day-*/",
         value("CAPTURES..."),
     ],
     out: Annotated[
@@ -50,12 +50,12 @@ def analyse(
         str | None, "A topology with names for nodes and queues.", "-t", value(envvar=TOPOLOGY_VARIABLE)
     ] = None,
     range_mib: Annotated[
-        int, "MiB of a capture that each task reads.", "--range", value(min=1, max=1_024)
+        int, "How many MiB of a capture each task reads.", "--range", value(min=1, max=1_024)
     ] = 64,
     body_text: Annotated[bool, "Put the text of bodies into the column body_text."] = False,
     keys: Annotated[
         list[str] | None,
-        "Keys to decrypt bodies and verify signatures, at the same place on each machine; repeatable.",
+        "Keys to decrypt bodies and verify signatures, at the same path on each machine; repeatable.",
         value("FILE|FOLDER"),
     ] = None,
     watch: Annotated[bool, "Wait for more captures in the folders, until Ctrl-C."] = False,
@@ -66,11 +66,10 @@ def analyse(
     ] = 60,
     as_json: JsonOption = False,
 ) -> int:
-    """Make tables of Delta Lake from captures of any size, for Spark, pandas, DuckDB and others.
+    """Make Delta Lake tables from captures of any size, for Spark, pandas, DuckDB and others.
 
-    Files of a rotating capture are read as one. A capture whose content is in the tables already is not read again.
-    Status 1 if somebody broke the protocol, if with --keys a signature does not hold, or if a file could not be read
-    completely.
+    Files of a rotating capture are read as one. A capture whose content is already in the tables is not read again.
+    Status 1 if a peer broke the protocol, if a signature fails with --keys, or if a file could not be read completely.
 
     With --watch, new captures in the folders are added when they are complete. A file of a rotating capture is complete
     when there is a later one. The command may be stopped and started again at any time.

@@ -23,8 +23,8 @@ def decode(
     sources: Annotated[
         list[str],
         ARGUMENT,
-        "A capture (pcap, pcapng, compressed or not), or packets: bytes, hex, a hex dump, Base64; - for "
-        "stdin. Several captures are read as one, such as both halves of a TAP.",
+        "A capture (pcap or pcapng, compressed or not), or packets as bytes, hex, a hex dump or Base64; - for "
+        "stdin. Several captures, such as both halves of a TAP, are read as one.",
         value("FILE|HEX|-"),
     ],
     options: Options,
@@ -35,10 +35,10 @@ def decode(
     ] = None,
     body_text: Annotated[bool, "With --tables: include the text of bodies."] = False,
 ) -> int:
-    """Show a capture packet by packet, and what is wrong with it; or every field of pasted packets.
+    """Show a capture packet by packet, with what is wrong in it, or show every field of pasted packets.
 
-    Findings are below the packet that revealed them. Status 1 if one of them is a fault, if with --keys a
-    signature does not hold, or if the capture is damaged (the packets before the damage are shown); 2 if it is not a
+    Each finding is shown below the packet that revealed it. Status 1 if a finding is a fault, if a signature fails with
+    --keys, or if the capture is damaged; the packets before the damage are shown. Status 2 if the file is not a
     capture.
 
     \b

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def gateway(options: GatewayOptions, _config: ConfigOption = "", supervised: SupervisedOption = False) -> int:
-    """Accept messages over HTTP: POST /queues/NAME/messages is answered 200 once the message is on disk at the node.
+    """Accept messages over HTTP. POST /queues/NAME/messages gets status 200 once the message is on the node's disk.
 
     \b
     $ curl -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' \\
         --data '{"pieces": 3}' http://127.0.0.1:8080/queues/orders/messages
     {"id":"963EBEB9-8A2F-504A-9728-78C61096BF80\\\\3","duplicate":false}
 
-    The same request again gets the same id, and is dropped. /openapi.json describes all requests and answers.
+    A repeated request gets the same id, and its message is dropped. /openapi.json describes all requests and answers.
     """
     if supervised:
         end_with_input()
@@ -33,17 +33,17 @@ def gateway(options: GatewayOptions, _config: ConfigOption = "", supervised: Sup
 
 
 def trigger(
-    queue: Annotated[str, ARGUMENT, r"Such as 'destination\orders'."],
+    queue: Annotated[str, ARGUMENT, r"The queue, such as 'destination\orders'."],
     place: Place,
     options: TriggerOptions,
     _config: ConfigOption = "",
 ) -> int:
-    """Call a service for each message of a queue: once, in order, and again if it fails. Ctrl-C or SIGTERM ends it.
+    """Call a service once for each message of a queue, in order, and again if it fails. Ctrl-C or SIGTERM ends it.
 
-    200 to 299 is success. 400 to 499 with a JSON field `code`, or as application/problem+json, is a business error: the
-    message goes to the error queue. Everything else, even a plain 400, rolls back, and the message is attempted again.
-    NODE-trigger.log, beside the stores, has the result of each attempt; only the first failure is printed until a
-    message succeeds.
+    A status of 200 to 299 means success. One of 400 to 499 with a JSON field `code`, or with application/problem+json,
+    means a business error: the message goes to the error queue. After any other result, even a plain 400, the message
+    is attempted again. NODE-trigger.log, beside the stores, has the result of each attempt. After a failure, further
+    failures are not printed until a message succeeds.
 
     \b
     $ mqproto trigger orders --url http://127.0.0.1:8080/orders

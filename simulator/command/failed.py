@@ -26,10 +26,10 @@ READING: Final = "reading stores, for what has failed"
 NamesArgument = Annotated[
     list[str] | None,
     ARGUMENT,
-    "Messages by their identifiers, or by their producer's ids.",
+    "Identifiers of messages, or the ids that their producers gave them.",
     value("[MESSAGE|KEY]..."),
 ]
-AllOption = Annotated[bool, "Every message that the other options select.", "--all"]
+AllOption = Annotated[bool, "Act on all messages that the other options select.", "--all"]
 
 
 @dataclass
@@ -57,9 +57,9 @@ def audit(
     log: LogOption = None,
     each: Annotated[bool, "List every message."] = False,
 ) -> Printout:
-    """Account for each message that a gateway has answered 200. Status 1 if one is unaccounted for.
+    """Account for each message that a gateway has answered with 200. Status 1 if one is unaccounted for.
 
-    It reads the document history, the stores and the logs; nodes may run, and are not asked.
+    The command reads the document history, the stores and the logs. Nodes may be running; they are not asked.
     """
     from mqproto.edge.custody import End
     from mqproto.simulator.base.screen import working
@@ -79,7 +79,7 @@ def audit(
 
 failed = Commands(
     cls=FirstByDefault,
-    help="Messages that have failed: list them (mqproto failed), try them again, or mark them as settled.",
+    help="List failed messages (mqproto failed), try them again, or mark them as settled.",
 )
 
 
@@ -90,7 +90,7 @@ def list_(
     in_doubt: Annotated[bool, "Only messages that may have been processed."] = False,
     history: HistoryOption = "",
 ) -> Printout:
-    """List failed messages and their reasons, in all error, in-doubt and dead-letter queues. Nodes need not run."""
+    """List the failed messages in all error, in-doubt and dead-letter queues, with the reasons. Nodes need not run."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import failed_in
 
@@ -111,7 +111,7 @@ def show(
     name: Annotated[str, ARGUMENT, value("MESSAGE|KEY")],
     history: HistoryOption = "",
 ) -> Printout:
-    """Show a message that failed: the reason, and everything in the message."""
+    """Show why a message failed, and everything that it contains."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.client.talk import message_as_json
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
@@ -136,12 +136,12 @@ def retry(
     names: NamesArgument = None,
     every: AllOption = False,
     limit: Annotated[
-        int | None, "Only the first of them, at most this many.", "--limit", "--count", "-c", value(min=1)
+        int | None, "Send at most this many of the messages.", "--limit", "--count", "-c", value(min=1)
     ] = None,
     dry_run: Annotated[bool, "List the messages without sending any."] = False,
     history: HistoryOption = "",
 ) -> Printout:
-    """Send failed messages to their queues again, in their order and with their ids. Their nodes must run.
+    """Send failed messages to their queues again, in their order and with their ids. The nodes must be running.
 
     A dead letter gets its original time limits again: make sure that somebody receives it in time.
     """
@@ -157,11 +157,11 @@ def resolve(
     place: Place,
     narrowing: Narrowing,
     names: NamesArgument = None,
-    note: Annotated[str, "A note for the history: what was done."] = "",
+    note: Annotated[str, "A note for the history about what was done."] = "",
     every: AllOption = False,
     history: HistoryOption = "",
 ) -> Printout:
-    """Remove messages that somebody has dealt with. If one comes again, it is a duplicate."""
+    """Remove failed messages that somebody has dealt with. If one arrives again, it counts as a duplicate."""
     from mqproto.simulator.edges.operators import desk
 
     chosen = narrowing.chosen(_asked_for(names, every))
@@ -237,16 +237,16 @@ def erase(
     names: Annotated[
         list[str],
         ARGUMENT,
-        "Messages by their identifiers, or by their producer's ids.",
+        "Identifiers of messages, or the ids that their producers gave them.",
         value("MESSAGE|KEY..."),
     ],
-    note: Annotated[str, "The reason, for the log of operators."] = "",
+    note: Annotated[str, "The reason, for the operators' log."] = "",
     history: HistoryOption = "",
 ) -> Printout:
     """Erase the bodies of finished messages from all files of their nodes. The record of the messages stays.
 
-    Identifiers, times, outcomes and checksums are kept. Nodes may run; each store is rewritten, which takes as long as
-    a backup. A message that waits or is on its way is refused.
+    Identifiers, times, outcomes and checksums are kept. Nodes may be running; each store is rewritten, which takes as
+    long as a backup. The command refuses to erase a message that waits or is on its way.
     """
     if not all(names):
         raise UsageError("an empty text names no message: type identifiers, or producers' ids")

@@ -27,13 +27,13 @@ SHARED: Final = "options of mqproto itself"
 
 TopologyOption = Annotated[
     str,
-    "A shipped topology, a .toml file, or a single node.",
+    "The name of a shipped topology, a .toml file, or the name of a single node.",
     "-t",
     value(envvar=TOPOLOGY_VARIABLE, rich_help_panel=SHARED),
 ]
 DirectoryOption = Annotated[
     Path | None,
-    "The folder of the stores; by default one for each topology.",
+    "The folder for the stores; by default, each topology has its own.",
     "-d",
     value(envvar=DIRECTORY_VARIABLE, rich_help_panel=SHARED),
 ]
@@ -57,8 +57,8 @@ def _configured(context: typer.Context, value: str) -> str:
 
 ConfigOption = Annotated[
     str,
-    "A TOML file of settings, with the names of these options; options that are typed come first. "
-    "SIGHUP reads it again.",
+    "A TOML settings file whose keys are these option names; options on the command line take precedence. "
+    "SIGHUP makes the program read it again.",
     value("FILE[#NAME]", callback=_configured, is_eager=True),
 ]
 JsonOption = Annotated[bool, "Print JSON, for programs.", "--json", value(rich_help_panel=SHARED)]

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 app = Commands(
     cls=FirstByDefault,
-    help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for mqproto peers "
+    help="Show, add and block queue managers that connect to nodes; mqproto peers [NODE] is short for mqproto peers "
     "show. For the applications that receive from a queue, see mqproto explain QUEUE.",
 )
 NodeArgument = Annotated[str | None, ARGUMENT, "A node; by default all running nodes.", value("[NODE]")]
@@ -77,7 +77,7 @@ def add(
     name: Annotated[
         str,
         ARGUMENT,
-        r"A name for the peer, as in NAME\private$\orders; with --also alone, its known name or GUID.",
+        r"A name for the peer, as in NAME\private$\orders; with only --also, its known name or GUID.",
     ],
     node: NodeArgument = None,
     address: Annotated[str, "Its address or host name.", value("HOST")] = "",
@@ -86,11 +86,11 @@ def add(
     probes: Annotated[bool, "Connect to it now, and ask for its GUID.", "--probe"] = False,
     keys: Annotated[
         Path | None,
-        "The folder of its public keys, to encrypt messages for it: aes.blob, enhanced.blob, signing.cer.",
+        "The folder with its public keys (aes.blob, enhanced.blob, signing.cer), to encrypt messages for it.",
         value("FOLDER"),
     ] = None,
 ) -> Printout:
-    """Add a queue manager that is not in a topology. Nodes may call it, and you can name its queues by its name."""
+    """Add a queue manager that is not in a topology. Nodes may connect to it, and its name is valid in queue names."""
     if not address and not also:
         raise UsageError("say where it is: --address HOST, or --also ADDRESS for one that was met")
     wish = _wish_to_add(name, address, guid, keys, probes=probes)
@@ -100,7 +100,7 @@ def add(
 
 @app.command()
 def remove(place: Place, name: PeerArgument, node: NodeArgument = None) -> Printout:
-    """Forget a queue manager that was added, or met."""
+    """Forget a queue manager that was added or that a node has met."""
     from mqproto.simulator.node.control import PeerFacts
 
     return _told(place, PeerFacts(name), "is forgotten", node)

@@ -44,24 +44,24 @@ def report(
     ] = None,
     find: Annotated[
         str | None,
-        "Write no page; print the stories of messages with this text in their label or identifier.",
+        "Instead of a page, print the histories of messages with this text in their label or identifier.",
         "--find",
         "--message",
         "-m",
         value("TEXT"),
     ] = None,
     queue: Annotated[
-        str | None, "With --find: only messages to this queue, by a part of its name.", "-q"
+        str | None, "With --find: only messages to queues with this text in their name.", "-q"
     ] = None,
     host: Annotated[
-        str | None, "With --find: only messages through this queue manager, by a part of its name."
+        str | None, "With --find: only messages through queue managers with this text in their name."
     ] = None,
 ) -> Printout:
-    """Make one HTML page, which needs no network, from the tables of `mqproto analyse`, and print a summary.
+    """Make one self-contained HTML page from the tables of `mqproto analyse`, and print a summary.
 
-    The page shows the captures, the outcome of messages, routes, latency, sequences and their gaps, and findings with
-    their frames. It can search 5,000 messages by label or identifier; --find searches any number. Status 1 if somebody
-    broke the protocol, if a signature does not hold, or if there is no such message.
+    The page shows the captures, the outcomes of messages, routes, latency, sequences and their gaps, and findings with
+    their frames. It can search 5,000 messages by label or identifier; --find searches any number. Status 1 if a peer
+    broke the protocol, if a signature fails, or if --find finds no message.
 
     \b
     mqproto report tables
@@ -138,7 +138,7 @@ def tables(
     columns: Annotated[str | None, "Describe each column of a table.", value("TABLE")] = None,
     sql: Annotated[
         str | None,
-        "Run a query in DuckDB's SQL, with the names of tables that this command lists.",
+        "Run this query, in DuckDB's SQL, on the tables that this command lists.",
         value("QUERY"),
     ] = None,
     export: Annotated[
@@ -147,11 +147,11 @@ def tables(
     form: Annotated[Form, "The format of --export.", "--format"] = Form.PARQUET,
     run: Annotated[
         int | None,
-        "Show the tables as this earlier run left them; the table runs lists all runs.",
+        "Show the tables as this earlier run left them; all runs are in the table named runs.",
         value(min=1),
     ] = None,
     vacuum: Annotated[
-        float | None, "Delete files that no run of the last HOURS needs.", value("HOURS", min=0)
+        float | None, "Delete files that no run of the last HOURS hours needs.", value("HOURS", min=0)
     ] = None,
     as_json: JsonOption = False,
 ) -> int:

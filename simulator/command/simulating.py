@@ -23,11 +23,11 @@ class WorldOptions:
     trace: Annotated[bool, "Print everything that happens."] = False
     save: Annotated[Path | None, "Write the world to this file."] = None
     capture: Annotated[
-        Path | None, "Write everything that crossed the links of this one world to this pcapng."
+        Path | None, "Write everything that crossed the links of the one world to this pcapng."
     ] = None
     captures: Annotated[Path | None, "A folder for the capture and the result of each world."] = None
     segment_bytes: Annotated[
-        int, "The most payload in one frame of the capture.", value(min=1, max=65_495)
+        int, "The maximum payload of one frame of the capture.", value(min=1, max=65_495)
     ] = 65_495
-    processes: Annotated[int | None, "Processes to use; by default one per core.", value(min=1)] = None
+    processes: Annotated[int | None, "Processes to use; by default, one for each core.", value(min=1)] = None
     as_json: JsonOption = False

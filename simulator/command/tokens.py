@@ -31,7 +31,7 @@ HEADING: Final = "# Tokens of a gateway, by their hashes: `mqproto tokens` makes
 NAME: Final = r"[A-Za-z0-9_-]{1,64}"
 
 app = Commands(
-    help="The bearer tokens of a gateway: whose they are, and what they open. The file has only hashes.",
+    help="Manage a gateway's bearer tokens, each with an owner and the queues that it opens. The file has only hashes.",
 )
 NameArgument = Annotated[str, ARGUMENT, "A name for the token's owner: up to 64 letters, digits, _ and -."]
 
@@ -43,14 +43,14 @@ def make(
     queues: Annotated[
         list[str] | None, "A queue that the token opens; repeatable, '*' for all.", "--queue", "-q"
     ] = None,
-    role: Annotated[str, "send: send messages; read: ask what became of them; all: both."] = "",
+    role: Annotated[str, "send: send messages; read: ask for their outcomes; all: both."] = "",
     producer: Annotated[
         str | None,
-        "The producer whose ids it uses, if not its own name; '' for all ids, by their whole names.",
+        "The producer whose ids the token uses, by default NAME; '' for all ids, by their whole names.",
         value("NAME"),
     ] = None,
 ) -> int:
-    """Make a token and print it once. FILE, made if it does not exist, has only its hash.
+    """Make a token and print it once. FILE, which is made if it does not exist, has only its hash.
 
     \b
     $ mqproto tokens make shop --role send --queue orders --tokens tokens.toml
@@ -91,7 +91,7 @@ def make(
 
 @app.command()
 def show(file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens."]) -> Printout:
-    """List the tokens with their owners, and what the tokens open. Status 1 if there are none."""
+    """List the tokens, their owners, and the queues that they open. Status 1 if there are none."""
     from mqproto.simulator.edges.gateway.tokens import holders_in
 
     holders = holders_in(file)

@@ -20,7 +20,7 @@ class Options:
     ] = None
     verbose: Annotated[
         bool,
-        "Show every field of each packet, with its offset and bytes; in a diagram, a row for each.",
+        "Show every field of each packet, with its offset and bytes; in a diagram, a row for each packet.",
         "-v",
     ] = False
     as_json: JsonOption = False
@@ -42,17 +42,17 @@ class Options:
         "--kind",
         "-k",
     ] = None
-    node: Annotated[str, "Only packets from or to an end with this in its name or address.", "-n"] = ""
-    queue: Annotated[str, "Only packets with this in their destination's name.", "-q"] = ""
+    node: Annotated[str, "Only packets from or to a node with this text in its name or address.", "-n"] = ""
+    queue: Annotated[str, "Only packets with this text in their destination's name.", "-q"] = ""
     sequence: Annotated[str | None, "Only packets of this TxSequenceID: ORDINAL or TIMESTAMP:ORDINAL."] = None
     connection: Annotated[
-        int | None, "Only this connection, by its number in --json and --summary.", value(min=0)
+        int | None, "Only the connection with this number in --json and --summary.", value(min=0)
     ] = None
     since: Annotated[
         str | None,
-        "Where to begin: seconds after the first packet, a time of day, or date and time; UTC.",
+        "Where to begin: seconds after the first packet, a time of day, or a date and time; UTC.",
     ] = None
-    until: Annotated[str | None, "Where to end, in the same forms."] = None
+    until: Annotated[str | None, "Where to end, in the forms of --since."] = None
     limit: Annotated[
         int | None, "Show at most this many packets.", "--limit", "--count", "-c", value(min=1)
     ] = None

@@ -22,12 +22,12 @@ LOG: Final = "console.log"
 
 ListenOption = Annotated[
     str | None,
-    "The console's address on this machine; by default 127.0.0.1:9170, or any free port.",
+    "The console's address on this machine; by default 127.0.0.1:9170, or any free port if that one is taken.",
     value("HOST:PORT"),
 ]
 TokensOption = Annotated[
     Path | None,
-    "Let other users in who have tokens for --queue '*' from mqproto tokens: role read to look, all to act.",
+    "A file of mqproto tokens. A token for --queue '*' lets other users look (role read) or also act (role all).",
     "--tokens",
 ]
 

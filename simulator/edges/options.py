@@ -24,25 +24,25 @@ NONE: Final = "none"
 
 TracesOption = Annotated[
     str,
-    "Send OpenTelemetry spans of messages with a traceparent to this collector, over OTLP/HTTP, "
-    "such as http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
+    "Send OpenTelemetry spans of messages with a traceparent, over OTLP/HTTP, to this collector, such as "
+    "http://127.0.0.1:4318. The environment variable OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
     value("URL"),
 ]
 ForwardOption = Annotated[
     list[str] | None,
-    "A header to pass from producer to consumer; name it at gateway and trigger. Repeatable.",
+    "A header to pass from producer to consumer; name it at both gateway and trigger. Repeatable.",
     "--forward-header",
     value("NAME"),
 ]
 MetricsOption = Annotated[
     str,
-    f"Serve /metrics for Prometheus, /live and /ready over HTTP here; the port is {METRICS_PORT} by default.",
+    f"Serve /metrics for Prometheus, /live and /ready at this address; the port is {METRICS_PORT} by default.",
     value("HOST[:PORT]"),
 ]
 HistoryOption = Annotated[
     str,
-    "The document history, which several programs may share: sqlite:///PATH or postgresql+psycopg://...; "
-    "by default history.sqlite beside the stores.",
+    "URL of the document history, which several programs may share: sqlite:///PATH or "
+    "postgresql+psycopg://...; by default, history.sqlite beside the stores.",
     value("URL"),
 ]
 LogOption = Annotated[
@@ -103,7 +103,7 @@ class Policy:
     error_queue: Annotated[
         str,
         "A transactional queue for messages that cannot be processed; by default QUEUE-errors, made if needed. "
-        "none: reject them, so that senders that asked for dead letters get them.",
+        "With the word none, they are rejected, so that senders get the dead letters that they asked for.",
     ] = ""
     in_doubt_queue: Annotated[
         str, "A queue for messages that may already have been processed; by default the error queue."
@@ -118,7 +118,7 @@ class Policy:
     parallel: int = 1
     breaker: Annotated[
         int,
-        "After this many failures in a row with one cause, hold the queue and probe; 0 for never.",
+        "After this many successive failures with the same cause, hold the queue and probe the service; 0 for never.",
         value(min=0, max=BREAKER_LIMIT),
     ] = 5
 
@@ -151,18 +151,18 @@ class TriggerOptions:
         int | None, "Groups to process at once; 8 by default with --group-by.", value(min=1, max=LEASE_LIMIT)
     ] = None
     error_field: Annotated[
-        str, "The field of an answer's JSON that has a service code, with any HTTP status."
+        str, "The field of a JSON answer that has the service's code, whatever the HTTP status."
     ] = ""
     forward_header: ForwardOption = None
     headers_file: Annotated[
-        Path | None, 'A TOML file of headers to send to the URL, one per line: Authorization = "Bearer ...".'
+        Path | None, 'A TOML file of headers for the URL, such as the line Authorization = "Bearer ...".'
     ] = None
     signing_secrets: Annotated[
-        Path | None, "A file of secrets, each whsec_..., to sign requests as Standard Webhooks does."
+        Path | None, "A file of secrets (whsec_...) for signing requests as Standard Webhooks specifies."
     ] = None
-    ca: Annotated[Path | None, "A PEM file of the only authorities to trust."] = None
-    certificate: Annotated[Path | None, "A PEM file of the certificate to show to the URL."] = None
-    key: Annotated[Path | None, "The key of the certificate."] = None
+    ca: Annotated[Path | None, "A PEM file of certificate authorities; no others are trusted."] = None
+    certificate: Annotated[Path | None, "A PEM file of the certificate to present to the URL."] = None
+    key: Annotated[Path | None, "The PEM file of the certificate's key."] = None
     as_json: Annotated[
         bool,
         "Post the message as `mqproto receive --json` shows it, with its decoded body, instead of the "
@@ -171,13 +171,13 @@ class TriggerOptions:
     ] = False
     history: Annotated[
         str,
-        "The document history, as for a gateway; none: use only the delivery count and the resolver.",
+        "URL of the document history, as for a gateway; none to use only the delivery count and the resolver.",
         value("URL|none"),
     ] = ""
     at_least_once: Annotated[bool, "Do not look for duplicates: attempt every delivery."] = False
     hook: Annotated[
         str,
-        "Post the end of each message (processed, failed or in doubt) to this URL as JSON, until it answers.",
+        "Post the outcome of each message (processed, failed or in doubt) to this URL as JSON, until it answers.",
         value("URL"),
     ] = ""
     hook_secrets: Annotated[Path | None, "Like --signing-secrets, for requests to --hook."] = None
@@ -191,7 +191,7 @@ class TriggerOptions:
         "A URL or MODULE:FUNCTION that answers NEW, DUPLICATE or IN_DOUBT for a message that may have "
         "been processed.",
     ] = ""
-    name: Annotated[str, "A name for its log and the history, different for each trigger of a node."] = (
+    name: Annotated[str, "A name for its log and the history, unique among the triggers of a node."] = (
         "trigger"
     )
     metrics: MetricsOption = ""
@@ -239,59 +239,59 @@ class GatewayOptions:
     place: Place
     node: Annotated[str, ARGUMENT, "The node to hand messages to."]
     listen: Annotated[
-        str, "Address to listen on for producers; port 0 for a free one.", value("HOST:PORT")
+        str, "The address to listen on for producers; port 0 means any free port.", value("HOST:PORT")
     ] = "127.0.0.1:8080"
-    name: Annotated[str, "A name, different for each gateway of a node."] = "gateway"
+    name: Annotated[str, "A name that is unique among the gateways of a node."] = "gateway"
     history: HistoryOption = ""
     key_header: Annotated[str, "The header that holds the producer's id of a message.", value("NAME")] = (
         "Idempotency-Key"
     )
     key_fields: Annotated[
         list[str] | None,
-        "The field of a JSON body that holds the id instead; repeatable: several fields together are the id.",
+        "A field of a JSON body that holds the id instead; repeatable: several fields together form the id.",
         "--key-field",
         value("NAME"),
     ] = None
     key_length: Annotated[int, "The longest id to accept.", value("CHARACTERS", min=1, max=255)] = 200
     keep_days: Annotated[
         float | None,
-        "Days for which the history remembers ids, for all programs that use it; by default unchanged, "
-        "and 30 in a new history.",
+        "How many days the history keeps ids, for all programs that use it; by default, the present number, "
+        "or 30 in a new history.",
         "--keep-ids",
         value("DAYS", min=0.001, max=36_500),
     ] = None
     require_key: Annotated[bool, "Refuse messages without an id, because they could arrive twice."] = False
-    tokens: Annotated[Path | None, "Require a bearer token of this file, which mqproto tokens writes."] = None
+    tokens: Annotated[Path | None, "Require a bearer token from this file; see mqproto tokens."] = None
     forward_headers: ForwardOption = None
     webhook_origins: Annotated[
         list[str] | None,
-        "An origin to allow when it asks with OPTIONS, as CloudEvents' webhooks do. Repeatable.",
+        "An origin whose OPTIONS requests are allowed, as for CloudEvents webhooks. Repeatable.",
         "--webhook-origin",
         value("HOST"),
     ] = None
     callback: Annotated[
         str,
-        "Tell this URL how each message that has an id ended, unless its producer names another.",
+        "Report to this URL how each message with an id ended, unless its producer names another URL.",
         value("URL"),
     ] = ""
     callback_hosts: Annotated[
         list[str] | None,
-        "Let producers name a URL at this host in the header MQ-Callback, to be told how a message ended. "
-        "Repeatable.",
+        "Let producers name a URL at this host in the header MQ-Callback, to receive a report on how a "
+        "message ended. Repeatable.",
         "--callback-host",
         value("HOST[:PORT]"),
     ] = None
     callback_secrets: Annotated[
-        Path | None, "A file of secrets, each whsec_..., to sign callbacks as Standard Webhooks does."
+        Path | None, "A file of secrets (whsec_...) for signing callbacks as Standard Webhooks specifies."
     ] = None
     metrics: MetricsOption = ""
     traces: TracesOption = ""
-    rate: Annotated[float, "Messages per second to accept for each queue; 0 for no limit.", value(min=0)] = 0
+    rate: Annotated[float, "Maximum messages per second for each queue; 0 for no limit.", value(min=0)] = 0
     connections: Annotated[
-        int, "Requests to handle at once; further ones are asked to retry later.", value(min=1, max=50_000)
+        int, "How many requests to handle at once; others are told to retry later.", value(min=1, max=50_000)
     ] = 1_000
-    tls_certificate: Annotated[Path | None, "A PEM file with a certificate; serve only HTTPS."] = None
-    tls_key: Annotated[Path | None, "The key of the certificate."] = None
+    tls_certificate: Annotated[Path | None, "Serve only HTTPS, with the certificate in this PEM file."] = None
+    tls_key: Annotated[Path | None, "The PEM file of the certificate's key."] = None
     tls_clients: Annotated[
         Path | None,
         "A PEM file of authorities; producers must present a certificate from one of them.",

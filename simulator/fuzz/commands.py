@@ -23,7 +23,7 @@ app = Commands(
 )
 
 SecondsOption = Annotated[float, "How long to run, in seconds.", value(min=0.1)]
-SeedOption = Annotated[int | None, "The same seed makes the same packets; random by default."]
+SeedOption = Annotated[int | None, "The seed, random by default; the same seed makes the same packets."]
 OutOption = Annotated[Path, "The folder for findings.", "-o"]
 
 
@@ -31,36 +31,36 @@ OutOption = Annotated[Path, "The folder for findings.", "-o"]
 def parser(
     target: Annotated[
         str,
-        "module:function that takes the bytes of one packet; by default our codec. Also: xml, activex, "
-        "binary, headers (readers of bodies), security (what keys open), decode (what is pasted).",
+        "module:function that takes the bytes of one packet; by default, our codec. Also our readers: "
+        "xml, activex, binary and headers for bodies, security for encrypted content, decode for pasted text.",
     ] = "mqproto.wire",
     program: Annotated[str, "Instead of --target: a command that reads one packet from stdin."] = "",
-    loop: Annotated[bool, "The command reads many packets, each after its length in 4 bytes."] = False,
+    loop: Annotated[bool, "The command reads many packets, each preceded by its 4-byte length."] = False,
     expect: Annotated[
-        list[str] | None, "An exception by which the target refuses a packet; ValueError by default."
+        list[str] | None, "An exception with which the target may refuse a packet; ValueError by default."
     ] = None,
     seconds: SecondsOption = SECONDS,
     count: Annotated[int | None, "Stop after this many packets.", "-c", value(min=1)] = None,
     seed: SeedOption = None,
     corpus: Annotated[
         list[Path] | None,
-        "The seeds: a capture, a file with a packet, or a folder of files.",
+        "Packets to start from: a capture, a file with a packet, or a folder of files.",
         value(exists=True),
     ] = None,
     corpus_out: Annotated[
-        Path | None, "A folder for the seeds, the packets that took a new path, and a dictionary for AFL++."
+        Path | None, "A folder for initial packets, those that took a new path, and a dictionary for AFL++."
     ] = None,
     out: OutOption = Path("fuzz-findings"),
     limit_s: Annotated[
-        float, "Seconds of processor time for one packet; with --program, of wall-clock time.", value(min=0.1)
+        float, "Maximum processor seconds per packet; with --program, wall-clock seconds.", value(min=0.1)
     ] = 2,
-    memory_mb: Annotated[int, "MiB of memory for the target.", "--memory", value(min=128)] = 512,
+    memory_mb: Annotated[int, "Memory limit for the target, in MiB.", "--memory", value(min=128)] = 512,
     as_json: JsonOption = False,
 ) -> int:
-    """Feed a parser packets mutated by the protocol's layouts. Status 1 if it does something wrong.
+    """Feed a parser with packets mutated according to the protocol's layouts. Status 1 if it does something wrong.
 
     Any parser is wrong if it raises an unexpected exception, or takes too much time or memory. Our own codec is also
-    wrong if its generated code and construct disagree, or if it does not write what it has read.
+    wrong if its generated code and construct disagree, or if it does not encode a decoded packet to the same bytes.
     """
     from mqproto.simulator.fuzz.parser import parser as fuzzing
     from mqproto.simulator.fuzz.parser.judges import DEFAULT_EXPECTED
@@ -95,33 +95,33 @@ def peer(
     host: HostArgument,
     queue: Annotated[
         list[str] | None,
-        "A private queue or direct name for valid messages; by default notes and orders.",
+        "A private queue or a direct name to send valid messages to; by default, notes and orders.",
         "-q",
     ] = None,
     identity: Annotated[
-        str | None, "The GUID to connect with; by default that of a stranger.", "--as"
+        str | None, "The GUID to connect with; by default, one that is unknown to the peer.", "--as"
     ] = None,
     neighbour: Annotated[
-        list[str] | None, "The GUID of a queue manager that the peer knows; some cases speak in its name."
+        list[str] | None, "The GUID of a queue manager that the peer knows; some cases act in its name."
     ] = None,
     seconds: SecondsOption = SECONDS,
     count: Annotated[int | None, "Stop after this many cases.", "-c", value(min=1)] = None,
     seed: SeedOption = None,
-    parallel: Annotated[int, "Cases to run at once.", value(min=1, max=64)] = 8,
+    parallel: Annotated[int, "How many cases to run at once.", value(min=1, max=64)] = 8,
     patience_s: PatienceOption = 15,
     ping_port: Annotated[int, "The UDP port for malformed Pings.", value(min=1, max=65_535)] = 3_527,
-    pid: Annotated[int | None, "The peer's process, to watch.", value(min=1)] = None,
+    pid: Annotated[int | None, "The id of the peer's process, to watch it.", value(min=1)] = None,
     memory_mb: Annotated[
-        int, "With --pid: How many MiB the process may grow.", "--memory", value(min=16)
+        int, "With --pid: the MiB by which the process may grow.", "--memory", value(min=16)
     ] = 512,
     out: OutOption = Path("fuzz-findings"),
     allow_remote: RemoteOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Hold hostile conversations with a live queue manager. Status 1 if it misbehaves, 2 if it is not there.
+    """Hold hostile conversations with a live queue manager. Status 1 if it misbehaves, 2 if it cannot be reached.
 
-    It misbehaves if it hangs, crashes, sends something that it may not send, or stops serving others. It may always
-    close a connection. Messages are sent to its queues, so use a peer whose messages nobody needs.
+    It misbehaves if it hangs, crashes, sends something that the protocol forbids, or stops serving others. It may
+    always close a connection. Messages are sent to its queues, so use a peer whose messages nobody needs.
     """
     from mqproto.simulator.fuzz.peer import campaign as fuzzing, peer as peers
 
@@ -161,18 +161,17 @@ def peer(
 def strangers(
     minutes: Annotated[float, "How long to run.", value(min=0.05, max=1_440)] = 10,
     seed: Annotated[
-        int | None, "The seed that decides which attack, in which form, on which node; random by default."
+        int | None, "The seed that decides which attack hits which node in which form; random by default."
     ] = None,
-    only: Annotated[list[str] | None, "Run this attack in all its forms, however long it takes."] = None,
+    only: Annotated[list[str] | None, "Run only this attack, in all forms, however long it takes."] = None,
     directory: Annotated[Path | None, "A folder for the stores.", "-d"] = None,
     listing: Annotated[bool, "List the attacks without running any.", "--list"] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Attack three nodes under honest load, again and again. Status 1 if something does not hold.
+    """Attack three nodes under honest load, again and again. Status 1 if a requirement is not met.
 
-    Each honest message must come once, in order, and soon after the attack. Throughput during an attack must be at
-    least half of that before it. No node may use more memory, or write more log, than the limits that are printed at
-    the end.
+    Each honest message must arrive once, in order, and soon after the attack. Throughput during an attack must be at
+    least half of that before it. No node may exceed the limits for memory and log size that are printed at the end.
     """
     from mqproto.simulator.fuzz.hostile import suite, verdict
     from mqproto.simulator.fuzz.hostile.plan import HostilePlan
@@ -203,7 +202,7 @@ def repeat(
     patience_s: PatienceOption = 15,
     allow_remote: RemoteOption = False,
 ) -> Printout:
-    """Repeat what led to a finding. Status 1 if it shows again."""
+    """Repeat the steps that led to a finding. Status 1 if the finding recurs."""
     from mqproto.simulator.fuzz import findings
     from mqproto.simulator.fuzz.parser import parser as fuzzing
     from mqproto.simulator.fuzz.peer import peer

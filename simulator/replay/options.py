@@ -13,7 +13,7 @@ from mqproto.simulator.base.program.declared import ARGUMENT, value
 class ReplayOptions:
     """The packets to play, and to whom; side and connection are as for `mqproto.captures.script.choose`."""
 
-    capture: Annotated[Path, ARGUMENT, "pcap or pcapng, compressed or not."]
+    capture: Annotated[Path, ARGUMENT, "The capture: pcap or pcapng, compressed or not."]
     to: Annotated[str, "The live peer to play to.", value("HOST[:PORT]")] = ""
     listen: Annotated[str, "Play the captured server to whoever connects here.", value("HOST[:PORT]")] = ""
     side: Annotated[
@@ -25,7 +25,7 @@ class ReplayOptions:
         str | None, r"Only this message: GUID\NUMBER, NUMBER, or its whole label.", "-m", value("MESSAGE")
     ] = None
     node: Annotated[
-        str | None, "Instead of --to: let this node send the --message as a new message.", "-n"
+        str | None, "Instead of --to: let this node send the message of --message as a new one.", "-n"
     ] = None
     maps: Annotated[
         list[str] | None, "Send messages for one queue to another; repeatable.", "--map", value("FROM=TO")
@@ -37,5 +37,5 @@ class ReplayOptions:
     timeout_s: Annotated[
         float, "Give up after this many seconds without progress.", value(min=0.1, max=3_600)
     ] = 15
-    as_captured: Annotated[bool, "Rewrite nothing, and send every byte."] = False
-    allow_remote: Annotated[bool, "Use addresses beyond loopback."] = False
+    as_captured: Annotated[bool, "Send every byte exactly as it was captured."] = False
+    allow_remote: Annotated[bool, "Allow addresses beyond loopback."] = False

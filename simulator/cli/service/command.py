@@ -23,8 +23,8 @@ from mqproto.simulator.console.command import console
 CONFIGURED: Final = {command.__name__: command for command in (node, gateway, trigger, console)}
 """The commands that take their settings from a file."""
 
-service = Commands(help="mqproto as a service: a unit for systemd.")
-config = Commands(help=f"The settings of {', '.join(CONFIGURED)} in one file.")
+service = Commands(help="Run mqproto as a service, with a unit for systemd.")
+config = Commands(help="Check the file that has the settings of the node, gateway, trigger and console.")
 
 
 @service.callback()
@@ -35,15 +35,15 @@ def _group() -> None:
 
 @service.command()
 def install(
-    kind: Annotated[str, ARGUMENT, f"What runs: {', '.join(KINDS)}.", value("KIND")],
+    kind: Annotated[str, ARGUMENT, f"The service to run: {', '.join(KINDS)}.", value("KIND")],
     settings_file: Annotated[
-        str, "The file of settings, and the section to use.", "--config", value("FILE[#NAME]")
+        str, "The settings file, and the section in it to use.", "--config", value("FILE[#NAME]")
     ] = CONFIG,
     user: Annotated[str, "The user to run the service as.", value("USER")] = USER,
 ) -> int:
     """Print a hardened unit for systemd, with readiness and a watchdog.
 
-    Files in /home, /root or /tmp are named, because the unit could not see them.
+    The command warns about files in /home, /root or /tmp, because the unit cannot see them.
 
     \b
     $ mqproto service install node > /etc/systemd/system/mqproto-node.service
@@ -73,7 +73,7 @@ def check(
     context: typer.Context,
     file: Annotated[Path, ARGUMENT, "The TOML file."],
 ) -> int:
-    """Check a file of settings, and print which commands it is for.
+    """Check a settings file, and print the commands for which it has settings.
 
     \b
     $ mqproto config check /etc/mqproto/mqproto.toml
