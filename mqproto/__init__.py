@@ -1,10 +1,10 @@
-"""The binary protocol of Microsoft Message Queuing, [MS-MQQB]: no sockets, no clock, no disk.
+"""The binary protocol of Microsoft Message Queuing, [MS-MQQB], without sockets, a clock or a disk.
 
 `QueueManager` is the core of a node: feed it events, and `take` returns one `Batch` of things to do. `carry_out` has
 your `Hands` do them, in an order that neither loses nor repeats a message. `mqproto.wire` has the packets,
 `mqproto.formatname` has the names of queues, and `mqproto.testing` has Hypothesis strategies for both.
 
-A name is imported on first use, so a program that needs only the wire does not wait for the core.
+A name is imported on first use, so a program that needs only the wire does not load the core.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """`python -m mqproto` is the command `mqproto`.
 
-The command lies above this package, which imports nothing from it. So this module asks the installed distribution
-for the entry point of its console script, and starts it.
+The command is in a higher layer, from which this package imports nothing. So this module asks the installed
+distribution for the entry point of its console script, and starts it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The basis of everything else: time, timers, settings, errors. No module here knows about packets."""
+"""The basis of everything else: time, timers, settings and errors. No module here knows about packets."""

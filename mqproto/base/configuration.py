@@ -1,7 +1,7 @@
 """Timers and limits, with the specification's names and Windows' defaults.
 
-[MS-MQQB] 3.1.1.3, 3.1.2, 3.1.3 and the product behavior notes in its appendix A. The last group has no counterpart
-in the specification: it limits what a peer or a backlog may cost us.
+[MS-MQQB] 3.1.1.3, 3.1.2, 3.1.3 and the product behavior notes in its appendix A. The last group of settings has no
+counterpart in the specification. It limits the resources that a peer or a backlog may use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from mqproto.base.errors import UsageError
 ACK_WAIT_TIMEOUT_RANGE_MS = (20_000, 120_000)
 RECOVERABLE_ACK_TIMEOUT_RANGE_MS = (500, 120_000)
 WINDOWS_REMEMBERED: Final = 4
-"""The fewest windows to remember for one neighbour: two of express and two of recoverable messages."""
+"""The least number of windows of messages to remember for one neighbour: two of express and two of recoverable
+messages.
+"""
 PAGE_MESSAGES: Final = 256
 PAGE_BYTES: Final = 4 * 2**20
 KEEP: Final = "keep"
@@ -33,11 +35,12 @@ class Settings:
     """The settings of one queue manager that an operator may change.
 
     Raises:
-        UsageError: a value is outside the range that the specification or sense allows.
+        UsageError: a value is not allowed by the specification, or makes no sense.
     """
 
     window_size: int = 64
-    """WindowSize: how many UserMessages may be unacknowledged on a session. The smaller of both ends' values counts."""
+    """WindowSize: how many UserMessages may be unacknowledged on a session. The smaller of the two ends' values counts.
+    """
     ack_wait_timeout_ms: int = 20_000
     """AckWaitTimeout: close the session if neither a session acknowledgment nor another packet arrives in this time."""
     session_initialization_timeout_ms: int = 60_000
@@ -47,9 +50,10 @@ class Settings:
 
     answer_pings: bool = True
     """Whether to answer Pings: note <10>. Windows NT to Server 2003 always answer. They also ping before they connect,
-    and stay away without an answer. Windows since Vista answers only if it is told to (EnablePingService)."""
+    and do not connect without an answer. Windows since Vista answers only if it is told to (EnablePingService).
+    """
     require_pings: bool = False
-    """Whether to ping a neighbour before connecting, and not to connect without an answer: note <7>, <56>.
+    """Whether to ping a neighbour before connecting, and not to connect without an answer: notes <7> and <56>.
     Windows NT to Server 2003 do so. Windows since Vista does not, and would not answer."""
 
     order_ack_timeout_ms: int = 500
@@ -77,7 +81,8 @@ class Settings:
     Windows has 10,000. An entry takes about 100 bytes of memory.
     """
     remove_duplicate_cleanup_ms: int = 1_800_000
-    """How long an entry stays if there is room. Each sender's newest entries stay longer: see manager/identifiers.py.
+    """How long an entry stays in that table if there is room. Each sender's newest entries stay longer: see
+    manager/identifiers.py.
     """
 
     send_insecure_nacks: bool = False
@@ -93,13 +98,15 @@ class Settings:
     """The most incoming sequences, one for each sender, queue and name of the queue. Further sequences are turned away.
     """
     strangers_share_percent: int = 25
-    """The share of a node's time for all strangers together; each stranger's host gets an equal share of it."""
+    """The percentage of a node's time that all strangers together may use; it is divided equally among their hosts."""
     strangers_sequences: int = 1_000
-    """The most incoming sequences of strangers in memory. Beyond it, the host with the most has one moved to disk."""
+    """The most incoming sequences of strangers in memory. Beyond it, a sequence of the host with the most is moved to
+    disk.
+    """
     strangers_remembered: int = 8_192
     """How many messages of strangers the MessageIDHistoryTable remembers."""
     strangers_queue_bytes: int = 16 * 2**20
-    """A stranger's message is refused if its queue already holds more than this."""
+    """A stranger's message is refused if its queue already holds more bytes than this."""
     strangers_unfinished_bytes: int = 32 * 2**20
     """The most bytes of unfinished packets from all strangers. Beyond it, the host with the most bytes loses a packet.
     """
@@ -110,15 +117,15 @@ class Settings:
     roaming: bool = False
     """Whether an undeclared GUID may move to another address once the old one no longer answers with it."""
     answers_awaited_s: int = 86_400
-    """For how long to call a queue manager outside the topology for answers to our messages."""
+    """How long, in seconds, a queue manager outside the topology is called for answers to our messages."""
     held_messages_limit: int = 4_096
     held_bytes_limit: int = 16 * 2**20
     """The most bytes that a sequence may hold behind a gap. Messages beyond it are dropped; their sender keeps them."""
     resend_batch: int = 1_024
-    """How many messages to resend before an OrderAck must confirm that they arrive."""
+    """How many messages to resend before an OrderAck must confirm that they have arrived."""
     resident_messages: int = 512
     resident_bytes: int = 4 * 2**20
-    """The bytes of each queue that stay in memory; the rest is read from the store when its turn comes."""
+    """How many bytes of each queue stay in memory; other messages are read from the store when their turn comes."""
     in_flight_bytes: int = 8 * 2**20
     """The most unacknowledged bytes on one session; one message is always allowed."""
 
@@ -178,7 +185,7 @@ class Settings:
 
     @property
     def page_limits(self) -> tuple[int, int]:
-        """The number of messages in a page, and the bytes that they may take; a single message may be larger.
+        """The most messages in a page, and the most bytes that they may take; a single message may be larger.
 
         A page is never larger than the part of a queue that may be in memory.
         """
@@ -186,7 +193,7 @@ class Settings:
 
     @property
     def resend_timer_table_ms(self) -> tuple[int, ...]:
-        """ResendTimerTable: three short, three medium, three long, one final.  [MS-MQQB] 3.1.3.1"""
+        """ResendTimerTable: three short intervals, three medium, three long, and a final one.  [MS-MQQB] 3.1.3.1"""
         short, medium, long, final = (
             max(1, round(1_000 * seconds))
             for seconds in (

@@ -23,11 +23,12 @@ BOUNDS_S: Final = (
     1.0,
     2.5,
 )
-"""The upper bounds of the ranges, in seconds: from a disk that does not flush to a disk that hardly moves."""
+"""The upper bounds of the ranges, in seconds: from those for a disk that does not flush to those for a very slow disk.
+"""
 
 
 class Durations:
-    """Counts durations by size."""
+    """Counts durations by length."""
 
     def __init__(self, bounds_s: Sequence[float] = BOUNDS_S) -> None:
         self.total_s = 0.0

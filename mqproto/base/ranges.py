@@ -26,7 +26,7 @@ class Ranges:
 
     @property
     def range_count(self) -> int:
-        """Return the number of ranges in the set, which determines its cost."""
+        """Return the number of ranges in the set, which determines how much memory and time it takes."""
         return len(self._first)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Timer(Enum):
-    """The purpose of a deadline, and the section with its consequences."""
+    """The purpose of a deadline, and the section that says what to do when it passes."""
 
     __hash__ = object.__hash__  # Enum's own hashes the name each time, and timers are started per message.
 
@@ -35,7 +35,7 @@ class Timer(Enum):
 class Timers:
     """Deadlines by timer and owner. Postponing a deadline only sets a dictionary entry, cheap enough for every message.
 
-    An owner is anything hashable that has several instances of a timer: a session, a sequence.
+    An owner is any hashable object with a timer of its own, such as a session or a sequence.
     """
 
     def __init__(self) -> None:

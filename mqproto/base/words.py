@@ -10,7 +10,7 @@ from typing import Final, Self
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ERA_YEARS: Final = 400
 ERA_S: Final = 146_097 * 86_400
-"""The seconds in 400 years, after which the calendar repeats itself."""
+"""The number of seconds in 400 years, after which the calendar repeats itself."""
 
 
 class Word(StrEnum):
@@ -32,7 +32,9 @@ def counted(count: int, what: str) -> str:
 
 @lru_cache(maxsize=256)
 def _told(second: int) -> tuple[str, str]:
-    """Return UTC date and time of day for a Unix time, also before 1970. A year of five digits has a sign."""
+    """Return the date and the time of day in UTC for a Unix time, which may be before 1970. A year of five digits has a
+    sign.
+    """
     eras, rest = divmod(second, ERA_S)
     moment = _EPOCH + timedelta(seconds=rest)
     year = moment.year + ERA_YEARS * eras
@@ -46,7 +48,7 @@ def date(time_ns: int) -> str:
 
 
 def clock(time_ns: int, digits: int = 6) -> str:
-    """The time of day in UTC, with this many digits of a second."""
+    """The time of day in UTC, with this many digits after the decimal point."""
     second, rest_ns = divmod(time_ns, 10**9)
     return f"{_told(second)[1]}.{rest_ns // 10 ** (9 - digits):0{digits}d}"
 

@@ -35,7 +35,7 @@ _DAY_ZERO_MS: Final = 693_593 * _MS_PER_DAY
 """30 December 1899, in milliseconds since the year 1."""
 _FIRST_DAY: Final = -657_435
 _LAST_DAY: Final = 2_958_466
-"""Days of the years 100 to 9999, which a VT_DATE may have.  [MS-OAUT] 2.2.25"""
+"""The first and the last day that a VT_DATE may have, in the years 100 and 9999.  [MS-OAUT] 2.2.25"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class Body:
 
     kind: the kind of the value; `write_body` accepts all kinds but "binary".
     value: bytes, if kind is "bytes".
-    reason: one line that says why the value is bytes although its type or first byte promises more; otherwise empty.
+    reason: one line that says why the value is bytes although its type or first byte suggests a format; otherwise
+        empty.
     headers: the headers of a service bus in the extension; None if there are none.
     """
 
@@ -73,7 +74,7 @@ def write_body(value: Value, kind: str) -> tuple[bytes, int]:
     """Return a body for the value, and its body type; `read_body` reads them back.
 
     Args:
-        kind: `bytes`, `xml`, `xml:` and a type, or a name such as `VT_I4`; case counts only after a colon.
+        kind: `bytes`, `xml`, `xml:` followed by a type, or a name such as `VT_I4`; case matters only after a colon.
 
     Raises:
         UsageError: there is no such kind, the value does not fit it, or it cannot be written, like "binary".

@@ -43,7 +43,7 @@ _NAMED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
 Name: TypeAlias = tuple[str, str]
-"""A namespace, or an empty text, and a name in this namespace."""
+"""A namespace, which is empty for a name without one, and the name."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ NSERVICEBUS: Final = "NServiceBus"
 REBUS: Final = "Rebus"
 MASSTRANSIT: Final = "MassTransit"
 EXTENSION_LIMIT_BYTES: Final = 2**20
-"""The largest extension that is searched for headers."""
+"""The size of the largest extension that is searched for headers."""
 _END: Final = b"</ArrayOfHeaderInfo>"
 _JSON_BEGINS: Final = (b"{", b"\xef\xbb\xbf{")
 
@@ -40,7 +40,7 @@ class Headers:
 
 
 def read_headers(extension: bytes) -> Headers | None:
-    """Return the headers in an extension; None if they are not of one of these kinds."""
+    """Return the headers in an extension; None if it has no headers of one of these kinds."""
     if len(extension) > EXTENSION_LIMIT_BYTES:
         return None
     if extension.startswith(_JSON_BEGINS):
@@ -80,7 +80,7 @@ def write_headers(headers: Headers) -> bytes:
     """Return an extension with these headers; `read_headers` reads them back.
 
     Raises:
-        UsageError: the sender is unknown, cannot have headers with these names, or a text cannot be in XML or JSON.
+        UsageError: the sender is unknown or cannot have headers with these names, or XML or JSON cannot contain a text.
     """
     if headers.sender == NSERVICEBUS:
         root = Element(("", "ArrayOfHeaderInfo"))

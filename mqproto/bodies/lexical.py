@@ -28,7 +28,7 @@ _DECIMAL: Final = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})"
 _FLOAT: Final = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,4})?")
 _DECIMAL_BITS: Final = 96
 _DECIMAL_SCALE: Final = 28
-"""The most digits after the point of a .NET decimal."""
+"""The most digits after the decimal point of a .NET decimal."""
 
 
 @dataclass(frozen=True, slots=True)

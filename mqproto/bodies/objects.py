@@ -1,9 +1,9 @@
 """Bodies of .NET's BinaryMessageFormatter, body type 768, as a tree.  [MS-NRBF]
 
-They are read and never written. An object is a `Tree`, an array a list, an array of bytes is bytes. Objects
-of .NET classes with an equivalent in Python become that value: System.Int32 and its kin, Decimal, DateTime and Guid. An
-object inside itself is an `Above`. A second reference to an object is a `Mention`; a text is repeated instead, as long
-as all repeated texts together are no longer than the body.
+They are read and never written. An object becomes a `Tree`, an array becomes a list, and an array of bytes becomes
+bytes. Objects of .NET classes with an equivalent in Python become that value: System.Int32 and other numbers, Decimal,
+DateTime and Guid. An object inside itself is an `Above`. A second reference to an object is a `Mention`; a text is
+repeated instead, as long as all repeated texts together are no longer than the body.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Mono's System.Messaging and NServiceBus use this one.
 """
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
 TEXT_FLOOR_BYTES: Final = 64 * 2**10
-"""The bytes of text that even the smallest body may have: values repeat names that the stream has only once."""
+"""The most bytes of text that even the smallest body may produce, because values repeat names that are in the stream
+once.
+"""
 GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
 """The members of System.Guid."""
 _BOXED: Final = frozenset(
@@ -37,8 +39,9 @@ def read_objects(body: bytes) -> Value:
     """Return the value of a stream.
 
     Raises:
-        UnexplainedError: for the reasons that `Stream` lists; or the objects have more than `values_limit` values, or
-            more text than a body of this length may have, or references nested deeper than DEPTH_LIMIT.
+        UnexplainedError: for one of the reasons that `Stream` lists, or because the objects have more than
+            `values_limit` values, more text than a body of this length may have, or references nested deeper than
+            DEPTH_LIMIT.
     """
     stream = Stream(body)
     return _Grower(stream, len(body)).grow(Reference(stream.root), None)

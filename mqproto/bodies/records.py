@@ -1,7 +1,7 @@
 """Reads the records of [MS-NRBF], .NET's BinaryFormatter, into plain objects, never into the classes they name.
 
-A name in a stream never makes us look up, create or call anything. Lists grow as items are read, not by their stated
-count. Only nulls can be numerous in few bytes; they count as values, and the number of values per byte is limited.
+A name in a stream never makes us look up, create or call anything. Lists grow as items are read, whatever their stated
+count is. Only nulls can be numerous in few bytes; they count as values, and the number of values per byte is limited.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes bodies from a text and its kind, as people type them.
+"""Makes bodies from a text and its kind, both as entered by people.
 
 xml, xml:string, VT_BSTR, VT_LPSTR, VT_LPWSTR         the text, UTF-8
 xml:int ..., VT_I4 ..., VT_CY, VT_DATE, VT_CLSID      the value as `lexical.py` writes it
@@ -30,7 +30,7 @@ _FORMS: Final = {
     "VT_LPSTR": "string",
     "VT_LPWSTR": "string",
 }
-"""The simple type in which each type of automation.py takes its text; the other kinds take numbers or bytes."""
+"""The simple type of the text for each of these types of automation.py; the others take numbers or bytes."""
 
 
 def body_of_text(text: bytes, kind: str) -> tuple[bytes, int]:

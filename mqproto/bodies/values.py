@@ -20,7 +20,7 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.base.foreign import TEXT_LIMIT, quoted, shown
 
 DEPTH_LIMIT: Final = 100
-"""How deeply objects may be nested."""
+"""The most levels to which objects may be nested."""
 VALUES_LIMIT: Final = 200_000
 """The most values that a body may have, including nested ones; each takes about 200 bytes of memory."""
 
@@ -85,7 +85,7 @@ class DateTime:
 
     @classmethod
     def parse(cls, text: str) -> DateTime:
-        """Read a time from `str` or from an application: `2024-01-02T03:04:05.1234567Z`.
+        """Read a time as written by `str` or by an application: `2024-01-02T03:04:05.1234567Z`.
 
         Raises:
             ValueError: it is not such a time.

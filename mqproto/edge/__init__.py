@@ -1,1 +1,1 @@
-"""The edges, where messages come in and go out exactly once."""
+"""The edges of the network, where each message comes in and goes out exactly once."""

@@ -20,9 +20,9 @@ IN_DOUBT: Final = "in doubt"
 """The mark of a copy in the error queue whose message may have been processed."""
 RECEIVED: Final = "ACK_RECEIVE"
 RESOLVED: Final = "RESOLVED"
-"""Used instead of a message class: an operator has settled a dead letter for good (`mqproto failed resolve`)."""
+"""Replaces a message class after an operator has settled a dead letter for good (`mqproto failed resolve`)."""
 RESOLVED_BY: Final = "resolved by an operator"
-"""The beginning of an outcome in the history that an operator settled by hand."""
+"""The beginning of the history's outcome for a message that an operator settled by hand."""
 
 
 class State(StrEnum):
@@ -40,7 +40,7 @@ class State(StrEnum):
     """The message went to the trigger's error queue."""
     IN_DOUBT = "in-doubt"
     """The message may have been processed. It went to the trigger's in-doubt or error queue; or to the dead-letter
-    queue, if its lifetime ended after a call without an answer."""
+    queue, if its lifetime ended after a call that got no answer."""
     RECEIVED = "received"
     """A program has received the message from its queue."""
     DEAD_LETTER = "dead-letter"
@@ -65,7 +65,7 @@ class End(StrEnum):
     """A program that is not a trigger has received the message from its queue."""
     DEAD_LETTER = "a dead letter"
     LETTER_IN_DOUBT = "a dead letter in doubt"
-    """The lifetime ended, or an operator ended the message, after a call to its consumer without an answer."""
+    """The lifetime ended, or an operator ended the message, after a call to its consumer that got no answer."""
     LETTER_TAKEN = "a dead letter that was taken"
     """An operator took the dead letter from its queue; its node has logged when and how."""
     IN_ITS_QUEUE = "in its queue"
@@ -143,13 +143,13 @@ class Evidence:
 
     queue, key: the queue to which it was handed in, such as `destination\orders`, and the producer's id; empty for
     none.
-    names: its identifiers, the present one last, because it gets a new one each time that it is sent again.
+    names: its identifiers, the present one last; it gets a new one each time that it is sent again.
     promised: whether a gateway has answered 200.
     heard_elsewhere: whether its producer is told its outcome in another way.
     is_old: whether it was accepted longer ago than the history keeps ids, and the history no longer knows it.
     resolved: whether an operator has marked it as settled.
-    processed, attempted, started, in_doubt: a trigger's record of its consumer: it accepted the message; was called;
-    has not answered yet; left a call without an answer, whatever it answered to other calls.
+    processed, attempted, started, in_doubt: a trigger's record of its consumer: whether it accepted the message, was
+    called, has not answered yet, or left a call without an answer, whatever it answered to other calls.
     told: whether the document history has that record, and not only a log.
     owner, attempts, said: the trigger that called its consumer, the number of calls, and the consumer's answer.
     copied: why a copy of it is in a queue of some store, such as an error queue.
@@ -159,7 +159,7 @@ class Evidence:
     where: in these cases, the queue that has it, such as `destination\orders-errors`, or the node that will send it.
     retained: whether its sender still has it, and knows that its destination has it.
     destination_is_here: whether the destination's store, which then has it, was read.
-    removals, deeds: the failed copies that were taken away; and operators' actions, by its identifier there.
+    removals, deeds: the removals of its failed copies, and operators' actions, by the identifier of the copy.
     """
 
     queue: str = ""
@@ -240,7 +240,9 @@ def is_called(name: str, key: str, names: Collection[str]) -> bool:
 
 
 def end_of(known: Evidence) -> End:
-    """Return the owner of a message. The last event decides, because a store may still have an acknowledged one."""
+    """Return the owner of a message. The last event decides, because a store may still have a message that was
+    acknowledged.
+    """
     if known.resolved:
         return End.RESOLVED
     if known.processed:
@@ -269,7 +271,8 @@ def end_of(known: Evidence) -> End:
 def state_of(known: Evidence) -> State:
     """Return the state that a producer sees. If no store has the message, the history's last state counts.
 
-    For a trigger without a history, a producer learns only that it received the message, as for any other program.
+    If a trigger has no history, a producer learns only that the trigger received the message, as with any other
+    program.
     """
     if known.confirmed == RECEIVED and not (known.told or known.resolved):
         return State.RECEIVED

@@ -1,7 +1,8 @@
-"""Is a message new, a duplicate, or in doubt? The three steps in which a consumer decides.
+"""The three steps in which a consumer decides whether a message is new, a duplicate, or in doubt.
 
 The steps come from "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document history,
-the document resolver. Each step is taken only if earlier ones do not decide. The tables below contain the decisions.
+and the document resolver. Each step is taken only if earlier ones do not decide. The tables below contain the
+decisions.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Count(Enum):
     def of(cls, delivery_count: int) -> Count:
         """Return the member for a delivery count, from 1; -1 if it is not known.
 
-        UsageError: it is not a delivery count.
-            UsageError: it is none of these.
+        Raises:
+            UsageError: it is not a delivery count.
         """
         if delivery_count < 1 and delivery_count != -1:
             raise UsageError(f"a delivery count of {delivery_count}: it is 1 or more, or -1")
@@ -63,7 +64,7 @@ class Attempt(Enum):
 
 
 ASK: Final = None
-"""In the tables: ask the resolver."""
+"""This value in the tables means that the resolver has to be asked."""
 
 # For each thing known: the verdict without a resolver, and with one.
 BY_COUNT: Final = {
@@ -71,14 +72,14 @@ BY_COUNT: Final = {
     Count.AGAIN: (Verdict.IN_DOUBT, ASK),
     Count.UNDEFINED: (Verdict.NEW, ASK),
 }
-"""Step 1, if no document history is used."""
+"""The decisions of step 1, if no document history is used."""
 BY_HISTORY: Final = {
     Entry.ABSENT: (Verdict.NEW, Verdict.NEW),
     Entry.STARTED: (Verdict.IN_DOUBT, ASK),
     Entry.COMPLETED: (Verdict.DUPLICATE, Verdict.DUPLICATE),
     Entry.FAILED: (Verdict.REJECTED, Verdict.REJECTED),
 }
-"""Step 2, if a document history is used: the decisions do not depend on the delivery count."""
+"""The decisions of step 2, if a document history is used; they do not depend on the delivery count."""
 
 
 def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Verdict | None:

@@ -1,4 +1,5 @@
-"""Numbered operations: performed once, however often they are invoked.  "Duplicate Operation Detection Support"
+"""Numbered operations, which are performed once, however often they are invoked.  "Duplicate Operation Detection
+Support"
 
 An invoker whose connection breaks does not know whether its operation was performed, and invokes it once more.
 Submitting a message twice would do harm. So such operations carry an Operation Instance Identifier, one byte that the
@@ -25,7 +26,7 @@ FIRST_NUMBERED: Final = 32
 LAST: Final = 63
 IDENTIFIERS: Final = 256
 HALF: Final = IDENTIFIERS // 2
-"""The age at which an identifier has expired: this many steps behind the newest one."""
+"""An identifier that is this many steps behind the newest one has expired."""
 PROFILE_LIMIT: Final = HALF - 1
 
 numbered = Struct("identifier" / Byte, "parameter" / GreedyBytes)
@@ -284,7 +285,7 @@ class Invoker:
         return behind(identifier, (self._following - 1) % IDENTIFIERS) < self._profile
 
     def learn(self, profile: int) -> list[Pending]:
-        """Learn the performer's profile, perhaps smaller than before. Return operations that may not be retried."""
+        """Learn the performer's profile, which may be smaller than before. Return operations not to be retried."""
         self._profile = _checked(profile)
         return [each for each in self._pending.values() if not self.may_retry(each.identifier)]
 

@@ -227,7 +227,7 @@ class PathNameGuess(NamedTuple):
 def guess(text: str) -> PathNameGuess | None:
     """Guess the meaning of a text that is not a path name; None if there is no guess.
 
-    NServiceBus and Rebus write `orders@server`, WCF and MassTransit write URLs, and everybody writes slashes.
+    NServiceBus and Rebus write `orders@server`, WCF and MassTransit write URLs, and many programs write slashes.
     """
     text = text.strip()
     if found := re.fullmatch(r"([^\\/@:]+)@([^\\/@:]+)", text):

@@ -32,7 +32,7 @@ class Hands(Protocol):
     def commit(self, writes: Writes) -> int:
         """Put all writes on disk, in one transaction with one flush. Return the bytes that all messages take after it.
 
-        Any exception ends the batch: none of its bytes, answers and notes go out.
+        Any exception ends the batch: none of its bytes, answers or notes go out.
         """
 
     def note(self, notes: Sequence[Note]) -> None:

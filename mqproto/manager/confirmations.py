@@ -247,7 +247,7 @@ def _place_in(body: FinalAckBody) -> tuple[TxSequenceId, int]:
 
 
 class Confirmations:
-    """Takes OrderAcks and FinalAcks, and has the message decided that each FinalAck is about.
+    """Takes OrderAcks and FinalAcks, and starts the decision about the message that each FinalAck names.
 
     An acknowledgment from a queue manager on the way is weaker: it reports the end of one copy, and other
     copies may have gone another way. It counts only while we await the OrderAck, and leaves the message in doubt.
@@ -337,7 +337,8 @@ class Confirmations:
     def _open_word(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """Take an OrderAck that has a number, but does not name its sequence.  3.1.1.6.2, 3.1.7.17
 
-        A number that is not news may mean that the destination has lost data, for each sequence that it may mean.
+        A number that is not news may show that the destination has lost data, in any sequence that the number may be
+        about.
         """
         theirs, number = self._sequences.towards_source(source, remote), body.number or 0
         if (meant := meant_by(number, theirs)) is not None:
@@ -357,7 +358,7 @@ class Confirmations:
         """Handle an OrderAck for more messages than our store has sent: the store is a restored earlier copy.
 
         Messages up to this number that an earlier process numbered have arrived: a sequence sends none before its
-        predecessor is empty. This process's have not: the destination has other messages with these numbers.
+        predecessor is empty. Messages of this process have not: the destination has other messages with these numbers.
         """
         arrived = renumbered = 0
         for sequence in list(succession):

@@ -22,7 +22,7 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 LONGEST_WAIT_S: Final = 60
-"""The longest time between two looks at the clock, which may have been set."""
+"""The longest time, in seconds, between two checks of the clock, which somebody may have set."""
 
 
 class Expiration:
@@ -47,7 +47,8 @@ class Expiration:
         self._read = True
         """Whether to ask the store. True at the start, because messages expired while the node was down."""
         self._overlooked: list[ReadPage] = []
-        """For each sequence, the page where the search for expired messages that the store does not list continues."""
+        """For each sequence, the page at which the search continues for expired messages that the store does not list.
+        """
         if self._gives_up != bool(state.counters.get(SENT_EXPIRES)):
             if self._gives_up:
                 sequences = (one for one in outbound if isinstance(one, OutgoingSequence) and one.count)

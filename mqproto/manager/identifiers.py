@@ -15,7 +15,7 @@ When the whole table is full, room is made in this order, each time from the old
 4. messages of the neighbour that has brought most, so each neighbour keeps its share.
 
 The store does not say which neighbour brought a message. After a restart, the sender's next message shows it. Until
-then the sender is of the third kind, unless it is a neighbour that has a session itself.
+then the sender's messages belong to group 3, unless it is a neighbour that has a session itself.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SenderHistory:
     dropped: int = 0
     halved_at: int = 2 * LEAST_LOOKED_AT
     remembered_before: int = 0
-    """The largest number that was always remembered for the neighbours that brought the sender's messages earlier."""
+    """The largest `remembered` of the neighbours that brought the sender's messages earlier."""
 
     @property
     def spare(self) -> int:
@@ -375,7 +375,8 @@ class Histories(NamedTuple):
     """The history of known queue managers and the history of strangers, who cannot push entries out of the first.
 
     The store has one row for each source and ordinal, whoever brought the message. So it has no rows of strangers that
-    present the GUID of a known queue manager: after a restart, true messages would count as duplicates of theirs.
+    present the GUID of a known queue manager: after a restart, genuine messages would count as duplicates of the
+        strangers' messages.
     """
 
     known: MessageIdHistory

@@ -1,4 +1,4 @@
-"""All queues of a queue manager that applications receive from, journals and dead-letter queues among them."""
+"""All queues of a queue manager that applications receive from, including journals and dead-letter queues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LocalQueues:
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._by_guid: dict[tuple[QueueName, bool], LocalQueue] = {}
-        """By GUID and whether a message is transactional, which selects one of a foreign system's two queues."""
+        """The queues by GUID and by whether a message is transactional, which selects one of a foreign system's two."""
         self._journals: dict[int, LocalQueue] = {}
         self._gone: dict[str, LocalQueue] = {}
         """The deleted queues, the oldest deletion first. If a queue is made again, its senders' numbers continue."""

@@ -27,8 +27,8 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
-"""The limit for three things: hosts that are called because strangers ask for answers there; queues to queue managers
-that were met; and messages that wait for each such host or queue manager.
+"""The limit for three numbers: the hosts that are called because strangers ask for answers there, the queues to queue
+managers that were met, and the messages that wait for each such host or queue manager.
 """
 
 

@@ -43,10 +43,10 @@ class Parts(NamedTuple):
     Simulated worlds do both: they check invariants, and play queue managers that misbehave. For that purpose some parts
     have seams, attributes that hold a function, so that a test can replace it.
 
-    transports: with the seams `new_session`, `receive` and `acknowledge`.
-    outbound: with the seam `acknowledge`.
-    sequences: with the seam `sequence_to`.
-    arrivals: with the seam `forward`.
+    transports: has the seams `new_session`, `receive` and `acknowledge`.
+    outbound: has the seam `acknowledge`.
+    sequences: has the seam `sequence_to`.
+    arrivals: has the seam `forward`.
     """
 
     desk: Desk

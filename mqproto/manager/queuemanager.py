@@ -95,7 +95,7 @@ class QueueManager:
         state: the contents of the store when it was opened.
         now: the moment at which the store was opened.
         guard: encrypts, signs, and judges others' messages; by default there are no keys for that.
-        follow: says which messages belong to a trace; each step of these becomes a note.
+        follow: says which messages belong to a trace; each step of these messages becomes a note.
     """
 
     def __init__(
@@ -683,7 +683,7 @@ class QueueManager:
         return counts(self._parts)
 
     def leaving(self) -> dict[str, int]:
-        """Return, for each local queue with any, the most messages that the next commit removes from it."""
+        """Return the most messages that the next commit may remove, for each local queue from which it removes any."""
         leaving = self._parts.desk.writes.leaving()
         return {
             queue.name: count

@@ -1,7 +1,6 @@
 """Applications' messages on their way into the queues.  [MS-MQQB] 3.1.7.11, 3.1.7.1.3
 
-Messages that are alike form lots. A lot is checked once; then each of its messages gets its numbers,
-and its packet is stamped.
+Messages that are alike form lots. A lot is checked once; then each of its messages gets its numbers and its packet.
 """
 
 from __future__ import annotations
@@ -296,7 +295,8 @@ class Sending:
     def _check_destination(self, lot: Lot, here_bytes: dict[LocalQueue, int], now: Moment) -> None:
         """Check that a lot can be sent to its destination.
 
-        here_bytes: the bytes that earlier lots take in each of our queues with a quota; this lot is added.
+        here_bytes: the bytes that earlier lots take in each of our queues with a quota; this method adds those of the
+            lot.
         """
         destination, transactional = lot.destination, lot.example.transactional
         if destination.transactional not in (None, transactional):

@@ -39,15 +39,15 @@ from mqproto.wire.guid import Guid, guid_text
 class LocalStatus:
     """A queue of this node, a journal or a dead-letter queue.
 
-    waiting: all of its messages. unsettled: messages that a consumer has received and not settled.
-    held: messages that wait behind a gap, and do not count in `waiting`.
+    waiting: the number of its messages. unsettled: how many of them a consumer has received and not settled.
+    held: how many messages wait behind a gap; they do not count in `waiting`.
     size_bytes, quota_bytes: the size of its messages, and the queue's limit for that, if it has one.
-    consumers: applications that wait for a message, or have unsettled messages.
+    consumers: how many applications wait for a message, or have unsettled messages.
     purging: whether an unfinished purge still deletes messages.
-    entered, left: messages that came and went since the process began, for whatever reason.
+    entered, left: how many messages came and went since the process began, for whatever reason.
     oldest_s: when the oldest message here was sent, UTC, according to its sender; None if there is no message, or if it
     has yet to be read from the store.
-    passed_over: messages that are in the store but unknown to the queue; 0, unless mqproto has a bug. The
+    passed_over: how many messages are in the store but unknown to the queue; 0, unless mqproto has a bug. The
         caller compares store and queue, and fills this in.
     received, waited_s: how many messages applications have received since the process began, and the total time of
     these messages in the queue. waited_within: for each of several durations in seconds, how many of them waited no
@@ -78,9 +78,9 @@ class OutgoingStatus:
 
     Fields ending in `_at_ms` are times on the uptime clock, None if nothing is planned; those ending in `_s` are UTC.
 
-    waiting: for a sequence, the messages without an OrderAck; else those that the next hop has not acknowledged.
-    unsent: the messages to send now, or again because the connection broke.
-    in_flight: the messages that were sent and not yet acknowledged by the next hop, including copies.
+    waiting: how many messages have no OrderAck, for a sequence; else how many the next hop has not acknowledged.
+    unsent: how many messages are to be sent now, or again because the connection broke.
+    in_flight: how many messages, including copies, were sent and not yet acknowledged by the next hop.
     next_manager: the GUID of the queue manager at the next hop; empty if that is not known.
     state: connected, connecting, disconnected, on hold, or no route.
     next_hops: all next hops, the preferred first; next_hop is the one in use, or the one to try next.
@@ -89,7 +89,7 @@ class OutgoingStatus:
     failing_since_s: since when messages have waited without a session.
     suspected: messages that the next hop may refuse, as `GUID\\ordinal`; they wait to be sent alone.
     is_waited_for: whether the next hop is not called, so that messages leave only when it calls us.
-    resent: copies that were sent.
+    resent: how many copies were sent.
     resend_at_ms, resend_interval_ms: EodResendTime and EodResendInterval.
     resend_attempt: how often in a row no OrderAck has come in time.
     last_ack: EodLastAck, the number of the last message that the destination has acknowledged, 0 for none.
@@ -141,7 +141,7 @@ class IncomingStatus:
     source: the sender's queue manager.
     number, sequence: SequenceNumber and SequenceIdentifier of the last message accepted, the latter as
         (TimeStamp, Ordinal).
-    reject_count: messages that came after that one and could not be accepted.
+    reject_count: how many messages came after that one and could not be accepted.
     last_access_s: when the last message came, UTC.
     held, held_bytes: the number and size of the messages held behind a gap.
     missing: the first and the last number of the gap, if messages are held.
@@ -174,8 +174,8 @@ class DuplicatesStatus:
 
 QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
-"""The most outgoing queues and incoming sequences that a node lists, because peers can make more. It lists the queues
-that have a way and the most messages, and the sequences that hold most and were accessed last.
+"""The most outgoing queues and incoming sequences that a node lists, because peers can make more. Queues that have a
+way are preferred, and then those with more messages; of the sequences, those that hold more messages.
 """
 SESSIONS_LISTED: Final = 100
 """The most sessions that a node lists, because strangers can open more."""
@@ -199,19 +199,20 @@ class NodeStatus:
     free_bytes: the free bytes of the file system when it was last asked; None if unknown.
     in_doubt: the names of lists of messages that may have been delivered before.
     disk_is_full: whether messages that must be stored are refused because the disk has no room.
-    room_lasts_s: how long the disk's room lasts at the recent growth of the store, if it grows.
+    room_lasts_s: how many seconds the disk's room lasts if the store grows at its recent rate; None if it does not
+        grow.
     floods: hosts that do far more than others. The caller fills in this field, and those from `flushes` to here, except
     `arrived` and the ages.
     elsewhere: peers whose GUID has turned up at another address than the one where they were met, at most
     ELSEWHERE_SHOWN.
-    damaged: messages that were damaged in the store.
+    damaged: how many messages were damaged in the store.
     refusals: how many messages were refused, by the name of the class that refused them; `refused` counts all.
     sessions: the open sessions, at most SESSIONS_LISTED, those with the most unacknowledged messages.
-    unlisted: outgoing queues left out of `outgoing` because there are too many. unlisted_waiting: the messages there.
-    unlisted_sequences: incoming sequences left out of `incoming`.
-    unfinished_bytes: the bytes kept of strangers' incomplete packets.
-    duplicates_of: the duplicates by sender, the most first, for at most DUPLICATES_SHOWN senders; `duplicates` counts
-    all duplicates.
+    unlisted: how many outgoing queues `outgoing` leaves out, with `unlisted_waiting` messages in all.
+    unlisted_sequences: how many incoming sequences `incoming` leaves out.
+    unfinished_bytes: how many bytes of strangers' incomplete packets are kept.
+    duplicates_of: the duplicates by sender, for at most DUPLICATES_SHOWN senders, those with the most first;
+    `duplicates` counts all duplicates.
     """
 
     local: list[LocalStatus] = field(default_factory=list)

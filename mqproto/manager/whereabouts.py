@@ -31,8 +31,8 @@ class Spot(StrEnum):
     """The places where a message may be."""
 
     UNSENT = "unsent"
-    """In an outgoing queue, to be sent, or sent again because the connection broke. It is sent alone if the next hop
-    may refuse it.
+    """In an outgoing queue, to be sent, or to be sent again because the connection broke. It is sent alone if the next
+    hop may refuse it.
     """
     IN_FLIGHT = "in flight"
     """Sent, but not acknowledged by the next hop."""
@@ -70,7 +70,7 @@ class MessageStatus:
     source, ordinal: its identifier.
     destination: the format name to which it was sent.
     number: TxSequenceNumber, 0 if it is not transactional.
-    message_class: for a dead letter, the reason of its failure.
+    message_class: for a dead letter, the reason for its failure.
     sent_s: when it was first sent; reach_by_s, receive_by_s: the last second in which it may still reach its queue or
         be received. All are UTC.
     copies: how many copies were found in its queue; each resend adds one.

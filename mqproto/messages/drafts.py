@@ -20,22 +20,23 @@ LABEL_LIMIT: Final = 249
 """The most characters of a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
 PACKET_LIMIT_BYTES: Final = 0x00400000
 HEADROOM_BYTES: Final = 2_048
-"""Room for all headers of a message that we send, so the size of its body tells whether it fits."""
+"""The bytes reserved for all headers of a message that we send, so the size of its body alone shows whether it fits."""
 BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
-"""The SecurityHeader of a message that names its sender, with the longest SID."""
+"""The size of a SecurityHeader that names a message's sender by the longest SID."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
 """The most bytes by which encryption makes a message longer: a SIMPLEBLOB, a cipher block, and their padding."""
 CERTIFICATE_LIMIT_BYTES: Final = 8_192
-"""The longest certificate with which messages are signed here."""
+"""The size of the longest certificate with which messages are signed here."""
 SIGNATURE_BYTES: Final = CERTIFICATE_LIMIT_BYTES + 2_048 + 8
 """The most bytes by which a signature makes a message longer: a certificate, a signature, and their padding."""
 LETTER_BYTES: Final = 16 + 2 * (len(".\\private$\\") + QUEUE_LIMIT + 1) + 2
-"""The bytes after a kept message for the longest name of a dead-letter queue."""
+"""How many bytes follow a kept message for the longest name of a dead-letter queue."""
 NAME_ROOM: Final = 300
-"""The longest name of an administration or response queue, in characters; two of them fit in the headroom."""
+"""The most characters in the name of an administration or response queue; two such names fit in the headroom."""
 NAMES_ROOM: Final = 640
-"""The characters of all names that fit in the headroom beside the longest label; more take room from the body."""
+"""How many characters of names fit in the headroom beside the longest label; further ones reduce the room for the body.
+"""
 CONNECTOR, XACTONLY = "CONNECTOR=", ";XACTONLY"
 """The beginning and the end of a connector queue's name for transactional messages.  [MS-MQMQ] 2.1.6, 2.2.11"""
 

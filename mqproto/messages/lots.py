@@ -1,4 +1,4 @@
-"""Lots: consecutive messages of applications that are alike, so that they are checked once.  [MS-MQQB] 3.1.7.11"""
+"""Lots of consecutive, similar messages from applications, which are checked once.  [MS-MQQB] 3.1.7.11"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.wire import UserMessage
 OWN: Final = frozenset({"body", "label", "correlation_id", "extension"})
 """The fields in which messages of one lot may differ."""
 likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
-"""All other fields of a draft."""
+"""Returns the values of all other fields of a draft."""
 
 
 class Lot(NamedTuple):

@@ -1,1 +1,1 @@
-"""Next hops, the sessions with them, and attempts to reach them: begin with neighbours.py."""
+"""Next hops, the sessions with them, and the attempts to reach them. Begin with neighbours.py."""

@@ -32,7 +32,7 @@ class ConnectionAttempt:
 
     time_s: when it began, in seconds of UTC.
     address: the `host:port` that we called, or the host of a neighbour that called us.
-    status: how far it came.
+    status: the last step that it reached.
     reason: why it failed or, if it was established, why it ended; empty while it lasts. The specification has
         an HRESULT instead of words.
     """
@@ -115,7 +115,7 @@ class Neighbour:
         return self.hops[self.index]
 
     def place_of(self, manager: Guid | None, *, learnt: bool = False) -> int | None:
-        """The index of a next hop if a session with it is welcome: any next hop without a session, else an earlier one.
+        """The index of a next hop if a session with it is welcome; if there is a session, only earlier next hops are.
 
         learnt: whether the session is with an undeclared queue manager that was met, so that only such a next hop fits.
         """

@@ -1,4 +1,4 @@
-"""Decides who may connect, and as whom: known queue managers at their addresses, and strangers with the rest.
+"""Decides who may connect, and whether as a known queue manager or as a stranger.
 
 [MS-MQQB] 3.1.5.3.1 grants a session to anybody who asks. Here the resources of strangers are limited, for each
 host and for all together, and never taken from a known queue manager.
@@ -23,12 +23,12 @@ from mqproto.wire.guid import Guid, guid_text
 
 HALF_OPEN_OF_HOST: Final = 32
 HALF_OPEN: Final = 256
-"""The most connections, from one host and from all, whose peer has not identified itself. One more ends the oldest
-connection of its host, or of the host with the most.
+"""The most connections, from one host and from all hosts, whose peer has not identified itself. One more ends the
+oldest connection of its host, or of the host with the most.
 """
 SESSIONS_OF_STRANGER_HOST: Final = 16
 SESSIONS_OF_STRANGERS: Final = 256
-"""The most sessions of strangers, from one host and from all. One more is refused."""
+"""The most sessions of strangers, from one host and from all hosts. One more is refused."""
 SESSIONS_OF_PEER: Final = 8
 """The most sessions that one known queue manager may have opened. One more is refused."""
 LOOKED_AT_BYTES: Final = 16 * 1024
@@ -39,7 +39,7 @@ SEEN_MS: Final = 3_600_000
 """How long a reported claim is remembered after it was last seen."""
 
 Refuses: TypeAlias = Callable[[bytes, Remote], bool]
-"""Whether a stranger's message will be refused, whatever its body is."""
+"""Returns whether a stranger's message will be refused, whatever its body is."""
 
 
 def unfinished(sessions: Iterable[Session]) -> Counter[Session]:

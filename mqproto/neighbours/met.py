@@ -34,7 +34,7 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 DAY_S: Final = 86_400
 LAST_SEEN_S: Final = 3_600
-"""The row of a queue manager is written again when it was seen this much later than its row says."""
+"""The row of a queue manager is written again when it was seen this many seconds later than its row says."""
 ASKED_INTERVALS: Final = 10
 """How many intervals of the Session Retry Connect Timer pass until the earlier address is called again for a GUID."""
 ALSO: Final = 8
@@ -127,7 +127,7 @@ class MetTable:
         self.by_name: dict[str, Acquaintance] = {}
         """The entries that an operator has named, by the name in lower case."""
         self.hosts_by_name: dict[str, str] = {}
-        """The hosts of these entries."""
+        """The hosts of these entries, by the same names."""
         self._free: list[int] = []
         for stored in state.queues:
             if stored.kind is QueueKind.MET:
@@ -182,12 +182,12 @@ class MetTable:
             self.hosts_by_name[found.name.casefold()] = found.host
 
     def unindex_host(self, found: Acquaintance) -> None:
-        """Find an entry by no host any more."""
+        """No longer find an entry by any of its hosts."""
         if found.how is not How.CALLED_US:  # There may be many of those, and none of them is called anywhere.
             self.by_host = {host: one for host, one in self.by_host.items() if one is not found}
 
     def unname(self, found: Acquaintance) -> None:
-        """Find an entry by no name any more."""
+        """No longer find an entry by its name."""
         if found.name:
             del self.by_name[found.name.casefold()], self.hosts_by_name[found.name.casefold()]
 

@@ -1,4 +1,4 @@
-"""The neighbours of a queue manager: opens a session with each when there are messages, and sends them on it.
+"""Opens a session with each neighbour of a queue manager when there are messages, and sends them on it.
 
 [MS-MQQB] 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.1
 
@@ -224,7 +224,7 @@ class Neighbours:
         self._drop_unused(neighbour)
 
     def _return(self, entries: list[InFlight]) -> None:
-        """Put messages back into their queues, to be sent next."""
+        """Return messages to their queues, to be sent next."""
         by_queue: dict[OutgoingQueue, list[InFlight]] = {}
         for entry in entries:
             by_queue.setdefault(queue_of(entry), []).append(entry)
@@ -233,7 +233,9 @@ class Neighbours:
             self.wake(queue)
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
-        """Without a session: try the following next hop at once, or the first again after a while.  3.1.5.9, 3.1.6.1"""
+        """Because there is no session, try the following next hop at once, or the first again after a while.  3.1.5.9,
+        3.1.6.1
+        """
         self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
             self._serve(neighbour, neighbour.better, neighbour.better_index, now)
@@ -307,7 +309,9 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
-        """Use a session that a neighbour opened, if we have none or a worse one; a later hop's, if messages wait."""
+        """Use a session that a neighbour opened, if we have none or a worse one. With a later hop, only if one is
+        wanted.
+        """
         for neighbour in self._by_manager.get(session.remote_qm, ()):
             index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
             if index is not None and (not index or neighbour.wants_session(now)):
@@ -412,7 +416,7 @@ class Neighbours:
             self._asking[session.key] = one.manager
 
     def _call_better(self, neighbour: Neighbour, index: int, now: Moment) -> None:
-        """While a later next hop is in use: try an earlier one, or wait if all have been tried.  3.1.2.3"""
+        """While a later next hop is in use, try an earlier one, or wait if all have been tried.  3.1.2.3"""
         if index < neighbour.index:
             self._call(neighbour, index, now)
         else:

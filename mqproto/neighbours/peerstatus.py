@@ -1,4 +1,4 @@
-"""Peers for operators: their identities, their actions, the messages held for them; and floods."""
+"""Describes peers to operators: their identities, their actions, the messages held for them, and floods."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Kind(StrEnum):
     """The peer presents the GUID of a known queue manager, and is not believed."""
     STRANGER = "stranger"
     OTHERS = "others"
-    """The remaining strangers of a host that has many, together."""
+    """All strangers of a host that are not counted separately, because there are too many."""
     UNKNOWN = "unknown"
     """The actions at a host before a queue manager identified itself."""
 
@@ -51,11 +51,11 @@ class PeerStatus:
 
     manager: the GUID that it presents; empty if it has not presented one, or if this stands for several peers.
     tls: whether a certificate has proven the GUID.
-    sessions, half_open: its present sessions: open ones, and those not open yet.
+    sessions, half_open: how many of its present sessions are open, and how many are not open yet.
     first_s, last_s: when it was first and last connected, UTC, the latter to within 10 seconds.
     opened, messages, size_bytes, sent, sent_bytes, refused, ended: as in `Figures`.
     reason: why its last refused connection or message was refused; empty if none was.
-    sequences, held_bytes: its incoming sequences, and the bytes that they hold behind gaps.
+    sequences, held_bytes: the number of its incoming sequences, and the bytes that they hold behind gaps.
     acknowledgments: how many messages wait to be sent to its order queue.
     blocked: whether it gets no answer.
     acknowledged_s, round_trip_s: as in `SessionStatus`, the longest of its sessions; the caller fills this in.
@@ -115,7 +115,7 @@ class MetStatus:
     manager: its GUID; empty if that is not known yet.
     name: an operator's name for it, or empty.
     host: where it is called; address: where it was last seen, empty if it was never seen.
-    how: it called us, was called, or was added by an operator.
+    how: whether it called us, was called, or was added by an operator.
     first_s, last_s: when it was seen first and last, UTC.
     other, other_s, verdict: the other address where its GUID last turned up, when, and how `address` answered then.
     is_called: whether it may be called.
@@ -176,7 +176,7 @@ def describe_met(met: Met, one: Acquaintance) -> MetStatus:
 class FloodStatus:
     """A host that did far more than others in the last minute, or was mostly refused.
 
-    opened, messages, size_bytes, refused: its counts for that minute; `refused` has connections and messages.
+    opened, messages, size_bytes, refused: its counts for that minute; `refused` counts connections and messages.
     managers: the GUIDs of the queue managers that are declared at this host, and would be blocked with it.
     """
 

@@ -101,7 +101,7 @@ class Refusals:
             self._desk.notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 
     def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
-        """End a refused message here, although the neighbour may have it. Nobody but the neighbour could know.
+        """End a refused message here, although the neighbour may have it. Only the neighbour could know that.
 
         Our own transactional message is in doubt, because a copy may have gone another way. The sender of
         another's transactional message gets the FinalAck of a message that ended on its way. Only for that

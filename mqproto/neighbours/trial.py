@@ -3,19 +3,19 @@
 The protocol cannot express a refusal: a queue manager that cannot read a packet closes the session, and so does one
 that is full. So the refused message is found by trial, and the messages behind it are sent.
 
-    sessions end, of those on which a message went three with it unanswered
+    three sessions on which the same message was sent end while it is unanswered
         │
         ▼
-    all that were out go again, one at a time and before others ── they pass ──► as before
+    all that were out go again, one at a time and before others ── they pass ──► all is as before
         │ a session ends
         ▼
-    a suspect: it goes again, alone, and no other goes ── it passes ──► it is none
+    a suspect: it goes again, alone, and no other goes ── it passes ──► it is cleared
         │ refused three times
         ▼
     it is held back, and others pass, first those that were out with it. Once the neighbour has taken one that is no
     less demanding (kept on disk if the suspect is, as large, of the same sequence, and new), the suspect goes again,
     alone
-        │ refused once more, another taken once more, and refused as often as before others passed it
+        │ it is refused, another is taken, and it is then refused as often as before others first passed it
         ▼
     it is the refused message, and is set aside
 
@@ -48,11 +48,13 @@ CLOSINGS: Final = 3
 CLOSINGS_OF: Final = 1_024
 """The most messages whose ended sessions are counted while they are not on their way."""
 REFUSALS: Final = 3
-"""How often a suspect that is sent alone is refused, at first, before others pass it."""
+"""How often a suspect must be refused alone, in the first search, before others pass it."""
 PROOFS: Final = 2
 """How often the neighbour must take other messages after refusing a suspect, before the last refusals decide."""
 ROUNDS: Final = 12
-"""The failures after which the search grows no further: a suspect goes alone 12,288 times before others pass it."""
+"""How many failed searches make the next one longer; after them, a suspect goes alone 12,288 times before others pass
+it.
+"""
 
 
 Place = tuple[OutgoingQueue, int]
@@ -60,7 +62,7 @@ Place = tuple[OutgoingQueue, int]
 
 
 class Demand(NamedTuple):
-    """The demands of a message on a neighbour: it may refuse a message that demands more than others.
+    """The demands of a message on a neighbour, which may refuse a message that demands more than others.
 
     is_message: False for an acknowledgment, which demands least: a full neighbour takes it, because it makes room.
     recoverable, size_bytes: whether it needs room on the neighbour's disk, and how much.
@@ -148,7 +150,7 @@ class Trial:
         self._closings: dict[Place, int] = {}
         """How many sessions ended while each message was out; the messages that were out most recently come last."""
         self._ends: list[dict[Place, int]] = []
-        """The unanswered messages of ended sessions; the last sessions come last."""
+        """The unanswered messages of ended sessions; those of the latest session come last."""
         self._round = 0
         """How often the neighbour has refused all messages that were tried, since the last message was found."""
 

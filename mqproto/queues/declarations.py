@@ -25,7 +25,9 @@ from mqproto.turn.effects import QUEUE_IDENTIFIER, Note, QueueKind, QueueRow, St
 from mqproto.wire.guid import guid_from_text, guid_text
 
 FIRST_IDENTIFIER: Final = 65_536
-"""The first identifier of queues that operators make. A topology's begin at 16, and there may be more later."""
+"""The first identifier of queues that operators make. Those of a topology begin at 16, and it may get more queues
+later.
+"""
 
 
 WITHOUT_PROTECTION: Final = 8

@@ -19,9 +19,11 @@ from mqproto.turn.effects import MessageRow
 from mqproto.wire.glance import sent_times_s
 
 WAIT_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
-"""The bounds for waits: from a consumer that waits for messages to a consumer that comes once a day."""
+"""The upper bounds of waits, in seconds: from those for a consumer that is waiting to those for one that comes once a
+day.
+"""
 AGE_BOUNDS_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
-"""The bounds of times that are whole seconds."""
+"""The upper bounds of ages, in seconds; ages are whole seconds."""
 GRAIN: Final = 16
 """Marks are merged if a wait then appears longer by at most this fraction (1/N)."""
 SPARE: Final = 256

@@ -104,9 +104,9 @@ class LocalQueue:
         self._desk = desk
         self._next_queue = next_queue
         self._lanes: dict[int, Lane] = {}
-        """By priority, the highest first."""
+        """The lanes by priority, the highest first."""
         self._by_queue: dict[int, Lane] = {}
-        """By their numbers in the store."""
+        """The lanes by their numbers in the store."""
         self._begin(declaration)
         for known in stored:
             self._open(
@@ -174,7 +174,7 @@ class LocalQueue:
     def oldest_s(self) -> int | None:
         """Return the SentTime of the oldest message in memory; None if there is none.
 
-        It is the first message of its priority; messages that consumers have are older.
+        It is the first message of some priority, either in the queue or with a consumer.
         """
         first = [handed[0] for handed in self.consumers.unsettled.values() if handed]
         first += [next(iter(lane.window)) for lane in self._lanes.values() if lane.window]
@@ -407,7 +407,7 @@ class LocalQueue:
         return any(one.queue == lane.queue and one.position <= position for one in self.consumers.handed)
 
     def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:
-        """Remove a message that is only in the store, if its time is over. Return whether it was."""
+        """Remove a message that is only in the store, if its time is over. Return whether it was removed."""
         message = lane.stored_row(position, packet)
         if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
             return False

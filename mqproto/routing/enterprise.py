@@ -5,7 +5,7 @@ Connected networks and foreign sites are missing, because no rule of [MS-MQBR] 3
 
 Where the specification chooses "one of" several, all are returned, in the order in which the enterprise lists them. The
 first is the choice, and the others are used if it cannot be reached. To spread the load at random, the caller shuffles
-that order; dice belong to the shell.
+that order, because random numbers come from the shell.
 """
 
 from __future__ import annotations

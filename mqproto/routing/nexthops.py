@@ -20,7 +20,7 @@ class NextHop:
 
     manager: its queue manager's GUID; None if we know the neighbour only from a direct format name.
     ping: the address and UDP port at which it answers Pings, if that is not port 3527 of `host`.
-    tls: whether it is called by TLS, and has to show the certificate that is pinned to `manager`.
+    tls: whether it is called with TLS, and has to show the certificate that is pinned to `manager`.
     learnt: whether it is undeclared. It was met at this address, and is called only if that is allowed.
     """
 
@@ -100,7 +100,7 @@ class Routes:
         return source in peer.brings or (target in peer.brings and (source in self.peers or source == own))
 
     def hears(self, host: str) -> bool:
-        """Whether connections from a host are answered, to strangers or to a queue manager that is declared there."""
+        """Whether connections from a host are answered, because strangers or a declared peer may call from there."""
         return comes_from(host, self.heard) or self.is_declared(host)
 
     def is_declared(self, host: str) -> bool:

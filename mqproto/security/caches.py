@@ -16,7 +16,7 @@ from mqproto.security.algorithms import Provider, SessionKey
 from mqproto.wire.guid import Guid
 
 EXTRA_MS: Final = 60_000
-"""The timer is due one minute after the oldest entry expires.  3.1.6.10"""
+"""The time, in milliseconds, from the expiry of the oldest entry until the timer is due.  3.1.6.10"""
 
 N = TypeVar("N")
 V = TypeVar("V")

@@ -30,7 +30,7 @@ from mqproto.wire.layouts.keyblobs import (
 
 EXPONENT: Final = 65_537
 PYCA_MINIMUM_BITS: Final = 1_024
-"""pyca reads and uses shorter keys, but does not make them."""
+"""The length of the shortest keys that pyca makes; it also reads and uses shorter ones."""
 
 
 class PublicKey:

@@ -1,4 +1,6 @@
-"""Session acknowledgments: of messages that the neighbour has received, and that it has saved.  3.1.1.6.1, 3.1.5.5"""
+"""Session acknowledgments, which say which messages the neighbour has received, and which it has saved.  3.1.1.6.1,
+3.1.5.5
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ ACK_DELAY_MS: Final = 100
 """How long an acknowledgment waits for further messages to acknowledge."""
 ACK_WINDOW_PART: Final = 4
 ACK_BYTES: Final = 64 * 1024
-"""An acknowledgment leaves at once when this many bytes are outstanding, or one part in ACK_WINDOW_PART of the window.
+"""An acknowledgment leaves at once when this many bytes are outstanding, or when one part in ACK_WINDOW_PART of the
+window is.
 """
 SMOOTHED: Final = 1 / 8
 """The weight of the latest measurement in the average time to acknowledge, as for TCP's round trips (RFC 6298)."""

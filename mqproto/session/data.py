@@ -158,7 +158,9 @@ class SessionData:
     acknowledged_ms: float | None = None
     """The time that the neighbour has recently taken to acknowledge a message; None if it has not acknowledged any."""
     completed: list[InFlight] = field(default_factory=list)
-    """Messages completed since the queue manager last looked: express ones received, recoverable ones saved."""
+    """Messages completed since the queue manager last looked: the neighbour has express ones, and has saved recoverable
+    ones.
+    """
 
     outbox: list[bytes] = field(default_factory=list)
     last_message_index: int = -1

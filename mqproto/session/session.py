@@ -71,7 +71,7 @@ RECEIVE: Final = {
     (SessionState.WAITING_CPR_MSG, ConnectionParameters): Rule("3.1.5.4.2", adopt_parameters),
     (SessionState.OPEN, SessionAck): Rule("3.1.5.5", take_session_ack),
 }
-"""The internal packets, and the states that expect them; a UserMessage is expected when OPEN. Any other pair closes."""
+"""The states that expect each internal packet; OPEN also expects UserMessages. Any other pair closes the session."""
 
 UNWELCOME: Final = {
     EstablishConnection: "3.1.5.3",
@@ -101,7 +101,9 @@ PACKET_BYTES_PER_S: Final = 8 * 1024
 this rate. More time would be useless, because its sender waits for our acknowledgment only 20 to 120 s (3.1.2.4).
 """
 UNSAVED_LIMIT: Final = 0x7FFF
-"""Half of the 16-bit circle. Beyond it, an old acknowledgment could not be told from a new one."""
+"""The most sent messages that are not saved, half of the 16-bit circle. Beyond it, an old acknowledgment could not be
+told from a new one.
+"""
 
 
 class Session:
@@ -367,7 +369,7 @@ class Session:
     def acknowledge(self, now: Moment | None = None) -> None:
         """Acknowledge all that was received; the outbox leaves only after the commit.
 
-        now: if it is given, the acknowledgment may wait a little for more.
+        now: if it is given, the acknowledgment may wait a little for more messages.
         """
         if self.data.state is SessionState.OPEN and (now is None or is_due(self.data, now)):
             acknowledge(self.data)

@@ -60,7 +60,7 @@ class _ConversationSide:
 
 @st.composite
 def conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
-    """A session from its first packet on, by the book: each packet arrives before the next one is sent.
+    """A session from its first packet on, without faults: each packet arrives before the next one is sent.
 
     Both sides keep to the windows, and the counts are right. A side may acknowledge some or all received messages,
     in a packet of its own or on a message. OrderAcks and FinalAcks answer transactional messages; each sequence begins
@@ -184,7 +184,7 @@ def _messages(draw: st.DrawFn, kind: str, one: _ConversationSide, other: _Conver
 
 @st.composite
 def nearly_valid_conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
-    """A conversation with one fault: a packet is mutated, lost, doubled, late, inserted, or from the other side."""
+    """A conversation with one fault: a packet is mutated, lost, duplicated, late, inserted, or from the other side."""
     turns = draw(conversations(longest=longest))
     at = draw(st.integers(0, len(turns) - 1))
     turn = turns[at]

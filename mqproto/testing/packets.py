@@ -175,7 +175,7 @@ def pings() -> st.SearchStrategy[Ping]:
 
 @st.composite
 def mutated(draw: st.DrawFn, data: bytes) -> bytes:
-    """These bytes after a few accidents: bytes and words overwritten, pieces lost, doubled or inserted."""
+    """These bytes after a few mutations: bytes and words are overwritten; pieces are lost, duplicated or inserted."""
     changed = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(changed)))
@@ -209,7 +209,7 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
 
 @made_once
 def nearly_valid_packets() -> st.SearchStrategy[bytes]:
-    """Packets that were valid before a few accidents; some still are."""
+    """Packets that were valid before a few mutations; some still are."""
     return packets().map(encode_packet).flatmap(mutated)
 
 

@@ -1,4 +1,5 @@
-"""The end-to-end protocol: outgoing sequences, incoming sequences with gap holding, order and final acknowledgments.
+"""The end-to-end protocol: outgoing sequences, incoming sequences, which hold messages behind gaps, and their
+acknowledgments.
 
 Only the queue managers where a message begins and ends need this package; others on the way pass the
 TransactionHeader on unread.  [MS-MQQB] 3.1.1.5, 3.1.1.6.2

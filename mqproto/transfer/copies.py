@@ -30,8 +30,8 @@ MessageName = tuple[Guid, int]
 class Copies:
     """The places of the transactional messages in one queue.
 
-    A message that has left the queue is not removed here at once, because nearly all leave as soon as they came.
-    When a message comes again, it is checked whether the earlier copy still waits.
+    A message that has left the queue is not removed here at once, because nearly all messages leave soon after they
+    came. When a message comes again, it is checked whether the earlier copy still waits.
 
     window: the queue's window.
     """
@@ -39,7 +39,7 @@ class Copies:
     def __init__(self, window: QueueWindow) -> None:
         self._window = window
         self._places: dict[MessageName, int] = {}
-        """The position of the last copy that joined."""
+        """The position of the last copy of each message that joined."""
         self._hashes: dict[int, int] = {}
         """The hashes of packets that are not in the window, by position."""
         self._looked_at = 0

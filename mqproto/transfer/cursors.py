@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 CEILING_BLOCK: Final = 256
-"""How far the stored ceiling is ahead of the sent messages, so that not every send has to wait for a commit."""
+"""How many positions the stored ceiling may be ahead of the sent messages, so that few sends wait for a commit."""
 
 
 class Cursors:

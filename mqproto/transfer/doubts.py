@@ -1,4 +1,5 @@
-"""Remembers the dead letters of messages that may have arrived, until their destinations say so.  [MS-MQQB] 3.1.1.1.1.7
+"""Remembers the dead letters of messages that may have arrived, until their destinations tell the outcome.  [MS-MQQB]
+3.1.1.1.1.7
 
 With `expire_sent = figures` a transactional message expires even if it was sent and its OrderAck is awaited. Its
 outcome is then unknown, so it is in doubt. A row in a queue of the store, at the dead letter's position, marks the

@@ -22,7 +22,7 @@ NUMBER_BLOCK: Final = 4_096
 
 
 def block_of(number: int) -> int:
-    """The first number of the block with this number."""
+    """The first number of the block that contains this number."""
     return (number - 1) // NUMBER_BLOCK * NUMBER_BLOCK + 1
 
 

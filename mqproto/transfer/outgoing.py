@@ -171,7 +171,7 @@ class OutgoingQueue(Lane):
         return self.window.read_through < position <= self.window.last
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
-        """Delete a message, if it is in this queue and unsent. Return whether it was."""
+        """Delete a message, if it is in this queue and unsent. Return whether it was deleted."""
         message = self.window.forget(position)
         if position in self.withheld:
             self.withheld.discard(position)
@@ -220,7 +220,7 @@ class OutgoingQueue(Lane):
         writes.later.remove_each([entry.message.key for entry in entries if entry.message.stored])
 
     def returned(self, entries: Iterable[InFlight]) -> None:
-        """Put messages back to be sent next, because the session broke before the neighbour answered."""
+        """Take messages back, to be sent next, because the session broke before the neighbour answered."""
         back = [entry.message for entry in entries]
         self.window.give_back(back)
         for message in back:

@@ -22,8 +22,9 @@ from mqproto.wire.guid import Guid
 SPELLING_BITS: Final = 15
 NAME_BITS: Final = 28
 QUEUE_BITS: Final = 20
-"""The bits of the local queue's number in a negative number, which a sequence without a place has instead of the number
-of a HELD queue. The other bits are hashes of its name, one without regard to case and one as it was spelled.
+"""How many bits of a negative number have the number of the local queue. A sequence without a place has such a negative
+number instead of the number of a HELD queue. The other bits are hashes of its name, one without regard to case and one
+as it was spelled.
 """
 
 

@@ -4,7 +4,7 @@ An OrderAck has the TxSequenceID and the number of the message that it acknowled
 3.1.7.17 it has the TxSequenceID of its own sender's sequence, and by 3.1.1.6.2 the number belongs to that one. A
 destination that reads the text in this way does not say which sequence it means. If its OrderAck counted for a wrong
 sequence, messages would be lost, so it counts only if no other sequence can be meant. Only the first OrderAck shows how
-a destination reads the text:
+a destination reads the text. Until then, numbers are given in blocks, as in this example:
 
     orders at c    1 2 3 ............ 4,096                              12,289 ...
     notes at c                              4,097 4,098 ... 8,192

@@ -16,7 +16,7 @@ from mqproto.wire.guid import Guid
 
 POSITION_BITS: Final = 40
 LAST_POSITION: Final = (1 << POSITION_BITS) - 1
-"""The greatest position in a queue, and the bits of a key that have the position."""
+"""The greatest position in a queue, and the mask of the bits of a key that have the position."""
 
 
 def message_key(queue: int, position: int) -> int:
@@ -67,7 +67,7 @@ class QueueRow(NamedTuple):
 class MessageRow(NamedTuple):
     """A message of a queue: the packet as it will be sent or handed out, without a SessionHeader.
 
-    It is made once, when the message joins. The store has it, and so has the queue while its turn comes soon.
+    It is made once, when the message joins. The store has it, and so does the queue when the message's turn is near.
 
     message_id: the MessageID, by which the store finds it; 0 if it was read back for its turn.
     final_ack: whether the message is kept for a FinalAck after its OrderAck.
@@ -154,18 +154,20 @@ LIFE: Final = "life"
 MESSAGE_ID_CEILING: Final = "message_id_ceiling"
 SEQUENCE_ORDINAL_CEILING: Final = "sequence_ordinal_ceiling"
 COUNTERS_OF_LIFE: Final = (LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING)
-"""Counters that the store also keeps outside its files: its present life, the first MessageID that was not given yet,
-and the first Ordinal of a TxSequenceID that was not given yet.
+"""The names of counters that the store also keeps outside its files: its present life, the first MessageID that was not
+given yet, and the first Ordinal of a TxSequenceID that was not given yet.
 """
 
 SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
-"""The first Ordinal of this life."""
+"""The name of the counter that has the first Ordinal of this life."""
 
 SENT_EXPIRES: Final = "sent_expires"
-"""1 if sent messages expired when the queue manager last ran (`expire_sent`), and all of them were examined."""
+"""The name of a counter: 1 if sent messages expired when the queue manager last ran (`expire_sent`), and all were
+examined.
+"""
 
 QUEUE_IDENTIFIER: Final = "queue_identifier"
-"""The first identifier that has not yet been given to a queue made by an operator."""
+"""The name of the counter with the first identifier not yet given to a queue that an operator made."""
 
 INVOKER_ITSELF: Final = 256
 """The `identifier` of a row that is about an invoker, and not about one of its operations."""
@@ -189,8 +191,9 @@ class OutcomeRow(NamedTuple):
 
 
 class FinalAckKept(NamedTuple):
-    """Messages with keys first..last and `final_ack` move to queue `final_queue`, each to the position that
-    is its message_id. The others are removed by an ordinary removal that follows."""
+    """Moves the messages with keys from `first` to `last` that have `final_ack` to the queue `final_queue`; the
+    position of each is its message_id. The others are removed by an ordinary removal that follows.
+    """
 
     first: int
     last: int
@@ -223,7 +226,7 @@ class Writes:
     messages: list[MessageRow] = field(default_factory=list)
     finals: list[FinalAckKept] = field(default_factory=list)
     moves: list[tuple[int, int, int | None]] = field(default_factory=list)
-    """A message's old key, its new key, and its new `expires_s`."""
+    """For each message that moves, its old key, its new key, and its new `expires_s`."""
     removals: list[tuple[int, int]] = field(default_factory=list)
     """First and last key of ranges to remove, both included; keys without a message are not an error."""
     lasting: list[int] = field(default_factory=list)
@@ -299,7 +302,7 @@ class Writes:
 
 
 class StoredQueue(NamedTuple):
-    """A store's data about one queue when it is opened. `first` and `last` are 0 if the queue is empty.
+    """A store's data about one queue when the store is opened. `first` and `last` are 0 if the queue is empty.
 
     last_used: new messages get positions after this. Messages that left may still be in the log or the tables.
     """

@@ -45,7 +45,7 @@ CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "RC4-40": (1, 0x6801),
     }
 )
-"""PrivacyLevel and EncryptionAlgorithm of each cipher, by its name, which decode and the tables also use. The
+"""PrivacyLevel and EncryptionAlgorithm of each cipher, by the name that `mqproto decode` and the tables use. The
 variants of RC2, and of RC4, differ in how many bits their keys have.  [MS-MQMQ] 2.2.19.3"""
 STRONG: Final = 5
 """The PrivacyLevel of ciphers that nobody can break."""
@@ -176,7 +176,7 @@ NO_KEYS: Final = NoKeys()
 
 
 def cipher_named(typed: str) -> str:
-    """Return the name of a cipher typed in any case; if there is no such cipher, return the text unchanged."""
+    """Return the name of the cipher that a text names in any case; if there is none, return the text unchanged."""
     return _NAMES.get(typed.casefold(), typed)
 
 

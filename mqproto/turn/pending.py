@@ -20,7 +20,7 @@ from mqproto.turn.waypoints import OFF, Waypoints
 
 LAZY_WRITES_DELAY_MS: Final = 1_000
 PURGED_UNTIL: Final = "purged_until_"
-"""A purged queue's counter has the name PURGED_UNTIL and the queue's number; it holds the last position to delete."""
+"""The beginning of a counter's name, before a purged queue's number. The counter holds the last position to delete."""
 
 
 def purges_of(counters: Mapping[str, int]) -> dict[int, int]:

@@ -88,7 +88,9 @@ def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
 
 
 def _explain(data: bytes, refusal: Exception) -> NoReturn:
-    """Raise the reference codec's error about a packet. Only that codec has texts, and it must refuse it, too."""
+    """Raise the reference codec's error about a packet. Only that codec has texts for errors, and it must refuse the
+    packet, too.
+    """
 
     def skip(item: Record[Any], at: int, end: int) -> int:
         assert item is mqf_format_name_element, "lists are of nothing else"

@@ -37,12 +37,14 @@ from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, has_debug_head
 from mqproto.wire.guid import guid_text
 
 LOOKED_UP_BYTES: Final = 8 * 2**20
-"""The most bytes of strangers' messages that wait for the store's answer about sequences; one may exceed it."""
+"""The most bytes of strangers' messages that wait for the store's answer about sequences; a single message may exceed
+it.
+"""
 JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
 
 
 Judgment = tuple[rules.Ruling, Head, LocalQueue | None]
-"""The judgment of a message, fields of its head, and our queue that it is for."""
+"""The judgment of a message, fields of its head, and the queue of ours that it is for."""
 
 
 class NotWelcomeError(Exception):

@@ -120,7 +120,7 @@ class InSequence:
             self._desk.writes.put([row], queue.name)
 
     def _drop_copies(self, run: Run, header: TransactionHeader, queue: LocalQueue) -> None:
-        """Drop held copies of a message that came early under another name of the queue, and now joined a sequence."""
+        """Drop held copies of a message that came early under another name of the queue and is now in a sequence."""
         source = head_of(run.packets[0]).source_queue_manager
         for own in self._sequences.under_name(source, queue.queue, run.facts.destination_queue):
             position = own.drop_held(header)

@@ -20,7 +20,9 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, goes_to_private, priority_of
 
 NEARLY_FULL: Final = 8
-"""A message is not held behind a gap if the store then has less room left than this fraction (1/N) of its contents."""
+"""A message is not held behind a gap if that would leave less room in the store than this fraction (1/N) of its
+contents.
+"""
 HIGHEST_HELD: Final = attrgetter("highest_held")
 
 
@@ -30,7 +32,7 @@ def is_acknowledgment(run: Run) -> bool:
 
 
 class NoRoomError(Exception):
-    """A message cannot be taken without harm to others: the session is closed; the sender keeps it. 3.1.5.8.8"""
+    """A message cannot be taken without harm to others: the session is closed, and the sender keeps it.  3.1.5.8.8"""
 
 
 class Room:
@@ -66,7 +68,7 @@ class Room:
         return limit_bytes - self.stored_bytes
 
     def count(self, lane: Lane, messages: Joining) -> None:
-        """Count the bytes in the store of messages that are about to join a queue."""
+        """Count the bytes that the store will need for messages that are about to join a queue."""
         packets = messages.packets
         if not messages.recoverable:
             packets = packets[lane.window.fitting(packets) :]

@@ -34,7 +34,9 @@ from mqproto.wire.schema.refused import REFUSALS
 KNOWN: Final = 16
 """The most shapes that a session remembers; it forgets the oldest first."""
 LONGEST_HEAD: Final = 512
-"""The bytes of a packet that are kept for its shape. If its label begins later, no other packet can have its shape."""
+"""How many bytes of a packet are kept for its shape, at most. If its label begins later, no other packet can have its
+shape.
+"""
 
 _BASE_FLAGS_AT: Final = base_header.offset_of("flags")
 _USER_AT: Final = base_header.sizeof()

@@ -29,7 +29,9 @@ CIPHER_NAMES: Final = {RC2: "RC2", AES_128: "AES-128", AES_192: "AES-192", AES_2
 MINIMUM_BITS: Final = 512
 """The length of the base provider's key, the shortest in 3.1.7.1.5."""
 MAXIMUM_BITS: Final = 16_384
-"""The longest modulus that a Windows provider takes. The specification's only limit is the size of a packet."""
+"""The length of the longest modulus that a Windows provider takes. The specification's only limit is the size of a
+packet.
+"""
 
 SIMPLE: Final = 1
 PUBLIC_KEY: Final = 6
