@@ -95,12 +95,11 @@ def commands() -> Iterator[str]:
         for each in command.params:
             names = [name if name[0] == "-" else name.upper() for name in [*each.opts, *each.secondary_opts]]
             usual = getattr(each.default, "value", each.default)
-            shown = (
-                f" By default {usual}."
-                if isinstance(usual, (int, float, str, Path)) and usual not in ("", False)
-                else ""
+            is_shown = (
+                isinstance(usual, (int, float, str, Path)) and not isinstance(usual, bool) and usual != ""
             )
-            yield f"- `{'`, `'.join(names)}`: {plain(each.help or '')}{plain(shown)}"
+            said = (each.help or "") + (f" By default {usual}." if is_shown else "")
+            yield f"- `{'`, `'.join(names)}`: {plain(said)}"
 
 
 def definitions() -> Iterator[str]:
