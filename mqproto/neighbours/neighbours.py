@@ -233,9 +233,7 @@ class Neighbours:
             self.wake(queue)
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
-        """Because there is no session, try the following next hop at once, or the first again after a while.  3.1.5.9,
-        3.1.6.1
-        """
+        """If there is no session, try the following hop at once, or the first again after a while.  3.1.5.9, 3.1.6.1"""
         self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
             self._serve(neighbour, neighbour.better, neighbour.better_index, now)
@@ -309,9 +307,7 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
-        """Use a session that a neighbour opened, if we have none or a worse one. With a later hop, only if one is
-        wanted.
-        """
+        """Use a session that a neighbour opened if we have none or a worse one; a later hop's only if wanted."""
         for neighbour in self._by_manager.get(session.remote_qm, ()):
             index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
             if index is not None and (not index or neighbour.wants_session(now)):
