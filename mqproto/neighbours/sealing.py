@@ -1,7 +1,7 @@
 """Encrypts our own messages as they leave, and not before.  [MS-MQQB] 3.1.7.1.5
 
 Messages are stored unencrypted, so a message that is sent again is encrypted again, with the key of that time. The name
-of a dead-letter queue behind a kept message is also cut off here: no session carries it.
+of a dead-letter queue after a kept message is also cut off here: no session carries it.
 """
 
 from __future__ import annotations
