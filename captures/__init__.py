@@ -1,1 +1,1 @@
-"""Captured traffic: reading files into packets, and writing them back."""
+"""Reads packets from captured traffic, and writes captures."""

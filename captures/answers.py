@@ -1,4 +1,4 @@
-"""A peer's answers to the messages it is sent: session acknowledgments, OrderAcks, FinalAcks, administration.
+"""A peer's answers to the messages it is sent: session, order, final and administration acknowledgments.
 
 Captured and live conversations each have an account, kept by the same rules so that they can be compared.
 Accounts ignore how acknowledgments are batched, and when they come.
@@ -54,7 +54,7 @@ def place_of(message: UserMessage) -> Place | None:
 
 
 ANSWERS: Final = frozenset(MessageClass) - {MessageClass.NORMAL, MessageClass.REPORT}
-"""The classes with which queue managers answer messages: OrderAcks, FinalAcks, administration acknowledgments."""
+"""The classes with which queue managers answer messages: OrderAcks, FinalAcks and administration acknowledgments."""
 
 
 def is_answer(message: UserMessage) -> bool:
@@ -74,8 +74,9 @@ def class_name(message_class: int) -> str:
 class Fate:
     """The answers to one message so far.
 
-    acknowledged: the neighbour has received it, or saved it if it is recoverable.  [MS-MQQB] 3.1.1.6.1
-    ordered: an OrderAck covers it, or a positive FinalAck of it or of a later message.  [MS-MQQB] 3.1.1.6.2, 3.1.5.7
+    acknowledged: whether the neighbour has received it, or saved it if it is recoverable.  [MS-MQQB] 3.1.1.6.1
+    ordered: whether it is covered by an OrderAck, or by a positive FinalAck of it or of a later message.  [MS-MQQB]
+        3.1.1.6.2, 3.1.5.7
     final: the class of its FinalAck; None without one.
     administration: the classes of its administration acknowledgments.
     """
@@ -119,7 +120,7 @@ class Fate:
 
 
 class Fault(NamedTuple):
-    """A certain breach of the protocol, whatever the capture shows.
+    """A definite breach of the protocol, whatever else the capture shows.
 
     `message`: the number of the message concerned, if any.
     """
@@ -145,7 +146,7 @@ class Answers:
     def __init__(self) -> None:
         self.fates: list[Fate] = []
         self.faults: list[Fault] = []
-        """Each fault once, however often it was committed."""
+        """The faults, each listed once, however often it was committed."""
         self.sent_count = 0
         self.order_ack_count = 0
         self.final_ack_count = 0

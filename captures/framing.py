@@ -17,13 +17,14 @@ class StreamCount:
     """The contents of a stream.
 
     packet_count, packet_bytes: packets framed whole, valid or not.
-    cut_count: packets whose beginning is in the capture, but not all of the rest.
-    cut_bytes: bytes of packets that began but never became whole.
-    headless_bytes: bytes of packets whose beginning the capture lacks.
-    refused_bytes: bytes from a place where a packet should begin, but does not, up to the next packet.
-    hidden_bytes: bytes that the capture cut from frames, and that belong to no packet whose head it has.
+    cut_count: how many packets have their beginning in the capture, but not all of the rest.
+    cut_bytes: how many bytes belong to packets that began but never became whole.
+    headless_bytes: how many bytes belong to packets whose beginning the capture lacks.
+    refused_bytes: how many bytes there are from places where a packet should begin, but does not, up to the next
+        packet.
+    hidden_bytes: how many of the bytes that the capture cut from frames belong to no packet whose head it has.
     resumed_count: how often reading continued after such bytes, at a packet's head.
-    is_msmq: it held a packet, or used TCP port 1801. All bytes of other streams are skipped.
+    is_msmq: whether it held a packet, or used TCP port 1801. All bytes of other streams are skipped.
     """
 
     stream: Stream
@@ -70,12 +71,12 @@ class Loss(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """A possible packet: its head is inside a chunk, and its end is behind that chunk.
+    """A possible packet: its head is inside a chunk, and its end is after that chunk.
 
     It is proved if another packet follows it.
 
     began: where it begins. size_bytes: its whole size. data: its bytes so far, and those of the next packet's head.
-    ended: the chunk that it ended in, without the bytes, and the place behind the packet; None until it has ended.
+    ended: the chunk that it ended in, without the bytes, and the place after the packet; None until it has ended.
     """
 
     began: Mark
@@ -190,7 +191,7 @@ class Framing:
         return self._cut(self._buffer, chunk, data[start:])
 
     def _prove(self, guess: Guess, chunk: Chunk, data: bytes) -> list[Framed] | None:
-        """Return the guessed packet and those behind it, if another begins where it ends; None if that is not shown."""
+        """Return the guessed packet and those after it, if another begins where it ends; None if that is not shown."""
         left_bytes = max(0, guess.size_bytes - len(guess.data))
         begun = bytes(guess.data[guess.size_bytes :])
         if not begins_packet((begun + data[left_bytes : left_bytes + HEAD_BYTES])[:HEAD_BYTES]):

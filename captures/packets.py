@@ -41,7 +41,7 @@ from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, ping_pac
 
 PING_PORT: Final = 3527
 END_LIMIT: Final = 2 * CONNECTION_LIMIT
-"""How many sides of connections have the number of their sent bytes remembered."""
+"""For how many sides of connections the number of sent bytes is remembered."""
 
 CONFLICT_LIMIT: Final = 1_024
 """How many pairs of contradicting frames are reported."""
@@ -68,7 +68,7 @@ class SeenPacket:
             count.
         data: the whole packet, its SessionHeader included; or the bytes before its hole; or, for bytes that
             begin no packet, up to the first 16.
-        cut_bytes: size of the packet behind `data`, its SessionHeader included; 0 if it is whole.
+        cut_bytes: the size of the part of the packet after `data`, its SessionHeader included; 0 if it is whole.
         missing_bytes: how many bytes right before it the capture lacks, besides those of a packet with a hole.
         snapped_bytes: of the bytes missing before it, and in its own hole, those that the capture's snapshot length
             cut from frames.
@@ -206,7 +206,7 @@ class Sum(NamedTuple):
 
 @dataclass(slots=True)
 class Totals:
-    """An account of all frames and bytes.
+    """Counts of all frames and bytes.
 
     frames = segment_frames + ping_frames + the sum of other_frames, always. After the capture has been read,
     stream_bytes = packet_bytes + cut_bytes + headless_bytes + refused_bytes + other_bytes.
@@ -215,13 +215,13 @@ class Totals:
     cut_frames: frames that the capture cut short.
     untimed_frames: frames without a time.
     packets: all framed packets, and Pings. faults: how many packets, Pings and places without a packet are malformed.
-    cut_packets: packets whose beginning alone is known, because the capture lacks something behind it.
+    cut_packets: packets whose beginning alone is known, because the capture lacks something after it.
     missing_bytes, gap_count, and the other counts of a stream: their sums.
     hidden_bytes: bytes of cut frames that belong to no packet whose head is in the capture.
     other_bytes: bytes of connections that have nothing to do with MSMQ.
     given_up_connections: connections that were forgotten because too many were open at a time.
-        conflicts: texts about frames that differ for the same place, each with the code of a finding: only from MSMQ's
-            streams, at most CONFLICT_LIMIT of them.
+    conflicts: texts about frames that differ for the same place, each with the code of a finding: only from MSMQ's
+        streams, at most CONFLICT_LIMIT of them.
     """
 
     frames: int = 0
@@ -315,7 +315,7 @@ class Totals:
 
     @property
     def skipped_bytes(self) -> int:
-        """Bytes of MSMQ's streams that belong to no readable packet, for either reason."""
+        """How many bytes of MSMQ's streams belong to no readable packet, for either reason."""
         return self.headless_bytes + self.refused_bytes
 
     @property
@@ -349,7 +349,8 @@ class PacketReader:
 
     Args:
         turns: collects where connections begin and end; None if not needed.
-        ahead: frames to wait before a frame is read, because an intact copy of it may come; 0 to read each at once.
+        ahead: how many frames to wait before a frame is read, because an intact copy of it may come; 0 to read each at
+            once.
 
     Attributes:
         totals, points: the counts, in all and by capture point; complete once everything has been read.
@@ -447,7 +448,7 @@ class PacketReader:
         self._waiting.append((frame, content))
 
     def _before(self, place: int) -> Iterator[tuple[Frame, Segment]]:
-        """Yield the waiting segments that were caught at a place, the latest first."""
+        """Yield the waiting segments that were captured at a place, the latest first."""
         for frame, content in reversed(self._waiting):
             if isinstance(content, Segment) and self._place_of(frame) == place:
                 yield frame, content

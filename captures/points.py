@@ -37,18 +37,18 @@ class Clock:
 
 @dataclass(slots=True)
 class Point:
-    """One capture point. Only MSMQ's connections count.
+    """Counts for one capture point. Only MSMQ's connections count.
 
     cut_frames: frames that the capture cut short. snaplen: how much it kept of the largest of them; 0 if unknown.
     back_ns: the greatest step back in time from one frame to a later one.
-        connections: connections with a byte here, captured or missing. lossy: how many of these lack bytes.
-        headless: connections without their beginning, in a direction of which bytes were captured or are missing.
-        one_sided: connections with bytes of one direction only. halves: those whose other direction another point has.
-        open: connections whose end was not seen.
-        missing_bytes, gaps: sent, but not in the capture. snapped_bytes: how many of missing_bytes the capture cut
-            from frames. unread_bytes: captured bytes of packets that are not whole.
-        cut_packets: packets whose beginning alone is read.
-        by_file: whether frames are counted by file, together with other points' frames in the same file.
+    connections: connections with a byte here, captured or missing. lossy: how many of these lack bytes.
+    headless: connections without their beginning, in a direction of which bytes were captured or are missing.
+    one_sided: connections with bytes of one direction only. halves: those whose other direction another point has.
+    open: connections whose end was not seen.
+    missing_bytes, gaps: sent, but not in the capture. snapped_bytes: how many of missing_bytes the capture cut
+        from frames. unread_bytes: captured bytes of packets that are not whole.
+    cut_packets: packets whose beginning alone is read.
+    by_file: whether frames are counted by file, together with other points' frames in the same file.
     compared: whether there is another point to compare clocks with.
     ahead_ns: for a half of a TAP, how far its clock is ahead of the other half's. Its times are corrected by that.
     """

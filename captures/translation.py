@@ -8,7 +8,7 @@ ends with the same sequence and acknowledgment numbers, flags and payload are th
 their numbers at random. Several first segments with payload are compared for each connection, because a capture may
 lack some; if two differ at one place, the connections are separate.
 A copy counts as the connection that was seen first, from its beginning on if that was at most AHEAD_COUNT frames
-before: frames wait that long to be read, and either side may have been caught alone until then. The copy's segments
+before: frames wait that long to be read, and either side may have been captured alone until then. The copy's segments
 are repetitions, or another interface's view.
 
 A mirror of a line with tunnels may show packets outside the tunnels as well: that is the same, and found the
@@ -40,7 +40,7 @@ REMEMBERED_COUNT: Final = 8_192
 CHANGES_KEPT: Final = 3
 """How many later changes may come before the waiting frames are read."""
 APART_NS: Final = 10_000_000_000
-"""Two copies are caught within this time, by clocks that may differ by seconds."""
+"""Two copies are captured within this time, in nanoseconds, by clocks that may differ by seconds."""
 
 Way: TypeAlias = tuple[Endpoint, Endpoint]
 """Source and destination."""

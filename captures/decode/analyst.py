@@ -51,7 +51,7 @@ _LIMIT: Final = struct.Struct(base_header.struct_format("time_to_reach_queue_s")
 
 
 class Analyst:
-    """Packets in, sights out, in one pass and in bounded memory.
+    """Turns packets into sights, in one pass and in bounded memory.
 
     Args:
         names: the names of queue managers and queues.
@@ -113,8 +113,8 @@ class Analyst:
         """Return the findings that are certain only at the end of the capture.
 
         Args:
-            lossless: whether the capture has no gap at all. If it has, a gap may explain these findings, so they are
-                notes.
+            lossless: whether the capture has no gap at all. If it has one, the gap may explain these findings, so they
+                are notes.
             ends: how much each side of a connection sent in all, from PacketReader.ends.
             translations: the connections whose addresses were translated, from PacketReader.translations.
             conflicts: the frames that contradict one another, from PacketReader.totals.

@@ -31,13 +31,15 @@ def _kept() -> bytes:
 
 
 HEAD_MASK: Final = _kept()
-"""A mask for the first bytes of a UserMessage: the bits that the digest covers. It covers all later bits, too."""
+"""A mask for the first bytes of a UserMessage: the bits that the digest covers. The digest covers all later bits, too.
+"""
 _HEAD: Final = len(HEAD_MASK)
 _KEPT: Final = int.from_bytes(HEAD_MASK, "little")
 
 
 def digest_of(data: bytes) -> int:
-    """Return the same digest, in every process, for UserMessages that differ only in hop count and SessionHeader.
+    """Return a digest that is the same, in every process, for UserMessages that differ only in hop count and
+    SessionHeader.
 
     Args:
         data: a valid packet, its SessionHeader included.

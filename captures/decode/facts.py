@@ -20,9 +20,9 @@ MessageKey: TypeAlias = tuple[Guid, int]
 
 
 NOT_KNOWN: Final = -1
-"""A number that the capture lacks."""
+"""Stands for a number that the capture lacks."""
 NOT_SAID: Final = -2
-"""Like NOT_KNOWN, for a message that may have no such number: it is cut before it shows if it is transactional."""
+"""Like NOT_KNOWN, for a message that may have no such number: it is cut before it shows whether it is transactional."""
 
 
 class SessionFacts(NamedTuple):
@@ -39,7 +39,7 @@ class SessionFacts(NamedTuple):
     position, size_bytes: its offset in its sender's stream, missing bytes included; its length.
     ahead: whether its sender may have received bytes from the other end that the capture shows only later, if at all.
     opened: whether its sender opened the connection; None if the capture lacks the SYN.
-    cut_bytes, snapped_bytes: as in mqproto.captures.packets.SeenPacket. If a packet is cut, nothing behind its body is
+    cut_bytes, snapped_bytes: as in mqproto.captures.packets.SeenPacket. If a packet is cut, nothing after its body is
         known, including any SessionHeader; a missing GUID of an EstablishConnection is None.
     """
 
@@ -98,8 +98,8 @@ class Crossing(NamedTuple):
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it never
         expires, as is the case for a transactional message once it has been sent.
     towards: QueueManagerAddress. size_bytes: the size of the packet, its SessionHeader included.
-    frame: the number of the frame that ended the packet, in the order of the file. file: which one, if each has its own
-        numbers.
+    frame: the number of the frame that ended the packet, in the order of the file. file: that frame's file, if each
+        file has its own numbers.
     from_client: whether the end that called has sent it.
     """
 
@@ -158,8 +158,8 @@ class InOrder(NamedTuple):
     last: for each hop, the packet and the connection of its last message.
     first_ns: when the first message was seen. sent_s: its SentTime.
     is_ahead: whether a message's SentTime is later than the time at which it was seen.
-    numbers, packets, message_ids: for each message, in the order of the capture: its number, its packet's, and its
-        MessageID.
+    numbers, packets, message_ids: for each message, in the order of the capture: its number, its packet's number, and
+        its MessageID.
     """
 
     source: Guid

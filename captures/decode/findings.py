@@ -20,7 +20,7 @@ class Finding(NamedTuple):
 
     code: one of CODES, for filters and counts.
     packet: the number of the packet that it is about, perhaps earlier than the packet that revealed it; 0 for none.
-    text: in words, without the packet's number.
+    text: the finding in words, without the packet's number.
     section: the section of the specification with the rule; empty if there is none.
     others: the numbers of other packets that it rests on.
     """

@@ -1,9 +1,9 @@
-"""Follows each message from hop to hop: whether it crossed a hop twice, and why, and whether it arrived unchanged.
+"""Follows each message from hop to hop, and finds out whether it crossed a hop twice and why, and whether it changed.
 
 A message is known by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3).  [MS-MQQB] 3.1.1.6.2
 
 A capture may show events on two connections in the wrong order. So when a message leaves a queue manager, it is
-compared with all copies that reached the queue manager, before or behind it in the capture. The copy that is most
+compared with all copies that reached the queue manager, before or after it in the capture. The copy that is most
 favourable to the queue manager counts.
 """
 
@@ -24,7 +24,7 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 REMEMBERED_LIMIT: Final = 100_000
-"""The most crossings that are remembered, about 50 MB.
+"""The most crossings that are remembered, which take about 50 MB.
 
 Beyond it, the messages that were first seen longest ago are forgotten.
 """
@@ -74,7 +74,7 @@ class Journey:
 
 
 class JourneyChecker:
-    """Remembers where messages crossed, `limit` crossings in all.
+    """Remembers where messages crossed, at most `limit` crossings in all.
 
     Args:
         resolve: returns a hop with the queue managers at its ends, as far as they are known by now.
@@ -282,7 +282,7 @@ def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
 
 
 def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
-    """Report that a message crossed a hop again: without need, if it was acknowledged and is not transactional.
+    """Report that a message crossed a hop again, which is needless if it was acknowledged and is not transactional.
 
     An acknowledgment may never have reached the sender if the connection was gone. If the reader delayed a packet
     because of a gap in the capture, packets that crossed later are read before it; then those are the resent copies.

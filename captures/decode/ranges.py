@@ -1,4 +1,4 @@
-"""The numbers of a sequence that crossed a hop, or never will. A stranger's capture cannot exhaust memory."""
+"""The numbers of a sequence that crossed a hop, or never will, in limited memory: anybody may have made the capture."""
 
 from __future__ import annotations
 

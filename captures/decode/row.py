@@ -59,8 +59,9 @@ class PacketRow:
         time, time_ns: when its last byte could be read, as text with microseconds and as nanoseconds since 1970.
         connection: counted from 0, as Wireshark's tcp.stream; null for a Ping.
         position: the offset of its first byte in its sender's stream on the connection.
-        missing_bytes, skipped_bytes: right before it: bytes not in the capture; bytes that belong to no packet.
-        cut_bytes: how much of it the capture lacks, or has behind a hole; 0 if it is whole. Only the beginning of a
+        missing_bytes, skipped_bytes: how many bytes right before it are not in the capture, and how many belong to no
+            packet.
+        cut_bytes: how much of it the capture lacks, or has after a hole; 0 if it is whole. Only the beginning of a
             cut packet is read; the rest is null: a label, a body's text, a SessionHeader.
         snapped_bytes: of the bytes missing before it, and in its own hole, those that the capture cut from frames.
         ahead: whether its sender may have received bytes of the other side that the capture does not show before it.
@@ -75,7 +76,7 @@ class PacketRow:
     A handshake and a Ping:  [MS-MQQB] 2.2.2, 2.2.3, 2.2.7
         client, server: the GUIDs of an EstablishConnection. refused: also for a Ping. cookie: a Ping's.
         recoverable_ack_timeout_ms, ack_timeout_ms, and window_size below: from ConnectionParameters.
-    A SessionHeader, alone or riding:  [MS-MQMQ] 2.2.20.4
+    A SessionHeader, alone or with a message:  [MS-MQMQ] 2.2.20.4
         ack_number, saved_first, saved_flags, sent_count, recoverable_sent_count, window_size: its fields in order.
         received_packets, received_count: first and last number and count of the packets that it newly acknowledges
             as received; saved_packets, saved_count: as saved.

@@ -143,7 +143,7 @@ class MessageNamed:
     """Selects the messages that the user named by GUID\\ordinal, by the ordinal alone, or by the whole label.
 
     Args:
-        option: the option in which the text was typed, for error texts.
+        option: the option with the text, for error texts.
 
     Raises:
         UsageError: the text is empty, or has an invalid GUID.
@@ -173,7 +173,7 @@ class MessageNamed:
 
 
 def moment_named(text: str) -> Callable[[int], int]:
-    """Read a time that the user typed: seconds after the capture's first packet, or a date and time of day, UTC.
+    """Read a time that the user gave: seconds after the capture's first packet, or a date and time of day, UTC.
 
     Returns:
         A function that takes the time of the first packet and returns the time that is meant, in nanoseconds since

@@ -27,7 +27,7 @@ SECOND_NS: Final = 1_000_000_000
 SLACK_NS: Final = SECOND_NS
 """Two events further apart than this, on two connections at one capture point, happened in the order of the capture."""
 EVER, NEVER = -(1 << 63), (1 << 63) - 1
-"""Before and after all times."""
+"""Two times: one before all others, and one after all others."""
 ENDLESS: Final = NEVER
 """A size in bytes that is larger than any message."""
 SPAN_LIMIT: Final = 256
@@ -37,7 +37,7 @@ SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of(
 
 
 class Lack(StrEnum):
-    """Why a capture cannot say whether something crossed."""
+    """A reason why a capture cannot show whether something crossed."""
 
     LOST = "frames lost here"
     CUT = "cut by snaplen"
@@ -46,7 +46,7 @@ class Lack(StrEnum):
 
 
 PASSED_OVER: Final = "a later message may have passed it over"
-"""Why a capture cannot show whether an acknowledgment of a later message covers an earlier one."""
+"""The reason why a capture cannot show whether an acknowledgment of a later message covers an earlier one."""
 
 
 class Copy(NamedTuple):
@@ -98,7 +98,7 @@ class Span(NamedTuple):
     sender: the queue manager that would have sent them; None if any may have.
     came_bytes: how many of the bytes may have reached the other end.
     recoverable_bytes: how many of the bytes may have been recoverable messages.
-    place, packet: the connection and interface that lack the bytes, and the packet behind them, NEVER if there is none.
+    place, packet: the connection and interface that lack the bytes, and the packet after them, NEVER if there is none.
     """
 
     lack: Lack
@@ -138,7 +138,7 @@ class Span(NamedTuple):
 class Hole(NamedTuple):
     """Bytes from one end that the capture lacks in one place, and that may have been messages.
 
-    packet: the packet behind them. since_ns, until_ns: when the packets before and behind them were seen.
+    packet: the packet after them. since_ns, until_ns: when the packets before and after them were seen.
     size_bytes, recoverable_bytes: how many bytes there are, and how many of them can be recoverable messages.
     """
 
@@ -177,7 +177,7 @@ class Sending:
     holes: missing bytes that may hide packets; the first `settled` of them came before the last SessionHeader of this
         end, whose counts include them.
     snapped: whether the capture cut all missing bytes from frames that it has.
-    rest_bytes, rest_came_bytes: how many bytes it sent behind its last packet, and how many of them can have reached
+    rest_bytes, rest_came_bytes: how many bytes it sent after its last packet, and how many of them can have reached
         the other end; None if unknown.
     over: whether the capture shows its end, or a reset by the other side.
     """
@@ -232,7 +232,7 @@ class Talk:
     hop: from its client to its server. place: the connection and the interface.
     begun: whether the capture has its session from the beginning; bytes may be missing.
     newest_ns: when its last packet was seen, in the order of packets. skew_ns: the longest step back in time from one
-        packet to the next, because the halves of a TAP may have separate clocks. Packets behind a gap do not count,
+        packet to the next, because the halves of a TAP may have separate clocks. Packets after a gap do not count,
         because they may have waited.
     """
 
@@ -574,7 +574,7 @@ class WayBook:
         return ways
 
     def _close(self, connection: Connection, talk: Talk) -> None:
-        """Add a finished connection for both cases: only the end of the capture shows if it is lossless."""
+        """Add a finished connection for both cases: only the end of the capture shows whether it is lossless."""
         talk.hop = connection.client.hop
         self._over.add(talk)
         self._over_of_lossy.add(talk, lossless=False)

@@ -1,7 +1,7 @@
 """Charts of three kinds, in the colours of their page: bars over time, lines over time, and histograms.
 
 Places on a `Canvas` go from 0 to 1, to the right and upwards. Bars over time show how many items there were in each
-step. Lines over time show how long half of them, and 95 %, took at most, on a logarithmic scale; a histogram
+step. Lines over time show the median and the 95th percentile of their durations, on a logarithmic scale; a histogram
 shows how many items took how long.
 """
 
@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 from mqproto.captures.drawing.shapes import SvgElement, as_svg
 
 WIDTH: Final = 440
-"""The width of a chart: two fit side by side on a wide page, and one fits on a small screen without scrolling."""
+"""The width of a chart in pixels: two fit side by side on a wide page, and one fits on a small screen without
+scrolling.
+"""
 CHARACTER: Final = 7
 """The greatest average width of a letter in pixels; letters are 12 pixels high."""
 LINE: Final = 15

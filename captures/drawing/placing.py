@@ -1,4 +1,4 @@
-"""Where queue managers are on a route map, and how the ways between them bend.
+"""Places queue managers on a route map, and determines how the ways between them bend.
 
 Messages go from left to right, or downwards if there is little room side by side. Places are in the caller's unit,
 from the left and from the top.

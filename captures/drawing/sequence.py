@@ -1,4 +1,4 @@
-"""A sequence of transactional messages as a strip: numbers confirmed, accepted, missing, held, sent.
+"""A sequence of transactional messages as a strip of numbers that are confirmed, accepted, missing, held or sent.
 
 Numbers go from left to right. The strip ends where the sequence does, and begins shortly before the unconfirmed ones.
 """
@@ -39,7 +39,7 @@ class SequenceProgress:
 
     confirmed: the last number with an OrderAck at its sender; 0 for none.
     accepted: the last number that its destination has received in order; None if unknown.
-    missing: the first and the last number of the gap behind `accepted`, if there is one.
+    missing: the first and the last number of the gap after `accepted`, if there is one.
     held: how many messages the destination holds behind the gap.
     sent: the last number that was sent.
     last: the last number of all.

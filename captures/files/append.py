@@ -1,7 +1,7 @@
 """A pcapng file that grows with each writer, and stays whole however a writer ends.  draft-ietf-opsawg-pcapng
 
 Its writer may be killed, or the disk may fill up. Only whole blocks are flushed, and the next writer continues
-behind them with its own section: pcapng files may be joined end to end, and readers take them as one.
+after them with its own section: pcapng files may be joined end to end, and readers take them as one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BYTE_ORDERS: Final = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"):
 class GrowingFile(io.BytesIO):
     """Collects writes and hands them to the operating system at `flush`, all of them or none.
 
-    An existing file is continued behind its last whole block.
+    An existing file is continued after its last whole block.
 
     Raises:
         UsageError: the file is not a pcapng file.

@@ -55,8 +55,8 @@ ONLY_INTERFACE: Final = Interface()
 class Frame(NamedTuple):
     """One frame as it crossed the wire.
 
-        time_ns: since 1970, UTC; 0 if the file does not contain it.
-        data: the frame's bytes, beginning with the link's header.
+    time_ns: since 1970, UTC; 0 if the file does not contain it.
+    data: the frame's bytes, beginning with the link's header.
     missing_bytes: how many bytes at the end of the frame the capture left out.
     number: counted from 1 in the order of the file, as Wireshark's frame.number; 0 if not from a file.
     offset: the place of the frame's record or block in the file.

@@ -31,7 +31,8 @@ from mqproto.base.foreign import quoted
 from mqproto.wire import MAXIMUM_PACKET_SIZE, begins_stream
 
 INPUT_LIMIT_BYTES: Final = 7 * MAXIMUM_PACKET_SIZE
-"""The largest packet fits as a hex dump or an array; a whole capture does not, and is refused."""
+"""The most bytes to read. The largest packet fits as a hex dump or an array; a whole capture does not, and is refused.
+"""
 FORMS: Final = (
     "hex, a hex dump of xxd, hexdump, od or Wireshark, an array in braces, an escaped string, or Base64"
 )
@@ -70,7 +71,7 @@ _LINE_REST: Final = 4_096
 """A dump has fewer characters than this after an offset."""
 _PIECE: Final = 1 << 16
 _SHORTEST_LIST: Final = 8
-"""This many numbers count as a list: they may be the version and the signature of a packet."""
+"""The fewest numbers that count as a list: they may be the version and the signature of a packet."""
 _USUAL_BYTES: Final = 16
 """The number of bytes that a line is assumed to have if nothing shows it."""
 
@@ -166,7 +167,7 @@ class _Line:
     repeated: bool
 
     def groups(self) -> list[tuple[bytes, str]]:
-        """Return each group of digits as bytes, with the text behind it.
+        """Return each group of digits as bytes, with the text after it.
 
         Some groups may be letters that look like digits.
         """

@@ -1,4 +1,4 @@
-"""Capture files of any format: pcap and pcapng, packed with gzip or zstd or not.
+"""Capture files of any format: pcap and pcapng, with or without packing by gzip or zstd.
 
 A pcap file is a head and a row of records, and is read here; pcapng.py reads pcapng.  draft-ietf-opsawg-pcap
 """
@@ -89,11 +89,11 @@ _TAR_AT: Final = 257
 _TRACE_HEAD: Final = re.compile(rb".{72}\x02\x00[\x01\x02]\xc0", re.DOTALL)
 """A buffer of an ETL file begins with its own 72 bytes; in the first buffer the head of the trace follows."""
 HEAD_BYTES: Final = _TAR_AT + 5
-"""Enough bytes to tell all of these apart."""
+"""How many bytes suffice to tell all of these apart."""
 
 
 def foreign(head: bytes) -> str | None:
-    """Name the unreadable kind of file that has this head, and what to do: `a ZIP archive: ...`; None if unknown."""
+    """Return the kind of an unreadable file with this head, and what to do: `a ZIP archive: ...`; None if unknown."""
     if _TRACE_HEAD.match(head):
         return "an event trace of Windows (ETL): etl2pcapng IN OUT makes a capture of it"
     if head[_TAR_AT:HEAD_BYTES] == b"ustar":
@@ -106,7 +106,7 @@ def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
     """Yield every frame of the file at `path`, in the file's order.
 
     Raises:
-        CaptureError: as `read_frames`.
+        CaptureError: as from `read_frames`.
         OSError: the file cannot be opened or read.
     """
     with Path(path).open("rb") as file:
@@ -232,8 +232,8 @@ def read_records(
     damaged, and the frame is left out.
 
     Args:
-    file: positioned at a record, which is at `offset` of the file.
-    section: the content of the file's head.
+        file: positioned at a record, which is at `offset` of the file.
+        section: the content of the file's head.
 
     Raises:
         CaptureError: at the first damage.

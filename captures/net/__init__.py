@@ -1,1 +1,1 @@
-"""From frames to the bytes that each side sent: links, IP, UDP, TCP; and the way back."""
+"""Turns frames into the bytes that each side sent, through links, IP, UDP and TCP, and turns bytes into frames."""

@@ -1,4 +1,4 @@
-"""How far the clocks of two places are apart, by bytes sent at one place and acknowledged at the other."""
+"""Finds how far the clocks of two places are apart, from bytes sent at one place and acknowledged at the other."""
 
 from __future__ import annotations
 

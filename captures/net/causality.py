@@ -1,25 +1,25 @@
 """Both sides of a connection, as one interface saw them, in causal order.  [RFC 9293] 3.4, 3.10.7.4
 
 TCP's acknowledgment numbers are the clock of a connection: the sender of a segment with number K had received all of
-the other side's bytes before K. So its bytes are handed out behind those bytes, whatever the order of frames in a
+the other side's bytes before K. So its bytes are handed out after those bytes, whatever the order of frames in a
 capture. The rules of sessions can then judge packets in the order in which they are handed out.
 
 Each side first puts its own bytes in order (direction.py); then they wait in its queue (sender.py). A queue advances if
-its first chunk acknowledges only bytes that have come; if both can, the chunk that was caught first goes first.
+its first chunk acknowledges only bytes that have come; if both can, the chunk that was captured first goes first.
 Normally a chunk does not wait, and both queues are empty after each segment. Otherwise there are these cases:
 
 * One queue waits for bytes of the other side that have not come. They are late, or the capture lacks them. Late bytes
   come within a few frames, so they are given up PATIENCE_COUNT segments later, or when WAITING_LIMIT_BYTES or
-  WAITING_LIMIT_COUNT chunks wait. If two interfaces whose clocks differ caught the sides *apart*, one side may come
+  WAITING_LIMIT_COUNT chunks wait. If two interfaces whose clocks differ captured the sides *apart*, one side may come
   much later than the other, and only the WAITING limits count.
-  When these bytes are given up, so is the other side's hole. If bytes behind the hole have come, they go out first,
+  When these bytes are given up, so is the other side's hole. If bytes after the hole have come, they go out first,
   and report it. Otherwise the chunk goes out *ahead*: its sender had bytes that the capture has not shown.
 * Nothing at all has come from the other side since. Then that side is *absent*: it is not in the capture, or no longer.
   Everything goes out ahead without waiting until the other side is seen again. So a one-sided capture waits
   briefly, and then costs no more than any other.
 * Both queues wait for each other. This needs a segment that was sent again, with a later number than the first
-  time, and whose first copy was not caught. That number bounds this copy alone, not the bytes, which existed
-  before. The chunk that was caught later is the copy; it goes first, and ahead.
+  time, and whose first copy was not captured. That number bounds this copy alone, not the bytes, which existed
+  before. The chunk that was captured later is the copy; it goes first, and ahead.
 
 Nothing waits for an unknown past: if a side acknowledges a number before the other side was seen, the bytes up to
 that number came before the capture.
@@ -38,11 +38,11 @@ from mqproto.captures.net.sender import Lag, Sender
 from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 PATIENCE_COUNT: Final = LATER_COUNT
-"""A connection's segment may be captured after this many segments that were sent later."""
+"""A connection's segment may be captured after at most this many segments that were sent later."""
 WAITING_LIMIT_BYTES: Final = 4 << 20
-"""Bytes that may wait in a queue for bytes of the other side."""
+"""The most bytes that may wait in a queue for bytes of the other side."""
 WAITING_LIMIT_COUNT: Final = 8_192
-"""Chunks that may wait in a queue."""
+"""The most chunks that may wait in a queue."""
 
 
 class View:
@@ -138,7 +138,7 @@ class View:
         return not self._apart and self._count - sender.queue[0].came >= PATIENCE_COUNT
 
     def _is_given_up(self, sender: Sender, opposite: Sender, *, all_of_it: bool) -> bool:
-        """Give up the bytes that a chunk waits for; return whether bytes behind them are now in place."""
+        """Give up the bytes that a chunk waits for; return whether bytes after them are now in place."""
         first = sender.queue[0]
         assert first.needs is not None
         opposite.give_up_before(first.needs)

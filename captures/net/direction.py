@@ -4,8 +4,8 @@ Segments are put in order, and repeated bytes are dropped. Bytes that the captur
 bytes that it cut from a frame: they will not come, so nothing waits for them. All of this is counted, and so are
 repetitions that contradict the first copy.
 
-A hole is given up by amount, never by time: when too much waits behind it; or when the other side has acknowledged it,
-so it is not sent again, and LATER_COUNT segments from behind it have come. `causality.py`, which puts both
+A hole is given up by amount, never by time: when too much waits after it; or when the other side has acknowledged it,
+so it is not sent again, and LATER_COUNT segments with later bytes have come. `causality.py`, which puts both
 sides in order, gives up more.
 """
 
@@ -29,7 +29,8 @@ LATER_COUNT: Final = 64
 """This many later segments may overtake one in a capture. After more, the capture lacks the acknowledged bytes."""
 OPENING_LIMIT_BYTES: Final = 1 << 16
 """The widest window of a SYN. So at most this many bytes can overtake a late SYN, and its stream may begin at most this
-far behind it."""
+far after it.
+"""
 
 
 CONFLICT_LIMIT: Final = 8
@@ -51,7 +52,7 @@ class Chunk(NamedTuple):
     missing_bytes: how many bytes right before these the capture lacks.
     frame: the number of the frame with these bytes.
     offset: the place of that frame's record in the file.
-    cut_bytes: how many bytes right behind these the capture cut from the frame.
+    cut_bytes: how many bytes right after these the capture cut from the frame.
     ahead: whether they acknowledge bytes of the other side that the capture has not shown before them.
     """
 
@@ -73,7 +74,7 @@ STREAM_COUNTS: Final = (
     "early_count",
     "keep_alive_count",
 )
-"""The counts of a stream, by their names in `Stream` and wherever they are summed up."""
+"""The names of a stream's counts, in `Stream` and wherever the counts are summed up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,23 +82,23 @@ class Stream:
     """The bytes that one side of one connection sent, as seen at one interface.
 
     connection: counted from 0 in the order of first frames, as Wireshark's tcp.stream.
-        from_start: whether the capture has the SYN or the answer to it, before any bytes, so the first chunk begins the
-            stream (if no bytes are missing before it).
-        opened: whether this side opened the connection, as shown by the SYN or the answer to it; None if the connection
-            begins with neither.
-        sent_bytes: the stream's bytes in all, with gaps, once it has ended: by its FIN, or by its RST with an ACK,
-            which comes after everything that was sent [RFC 9293] 3.10.5. None without either.
+    from_start: whether the capture has the SYN or the answer to it, before any bytes, so the first chunk begins the
+        stream (if no bytes are missing before it).
+    opened: whether this side opened the connection, as shown by the SYN or the answer to it; None if the connection
+        begins with neither.
+    sent_bytes: the stream's bytes in all, with gaps, once it has ended: by its FIN, or by its RST with an ACK,
+        which comes after everything that was sent [RFC 9293] 3.10.5. None without either.
     came_bytes: how many of them can have reached the other side. If that side reset the connection, it had no more
         than its RST acknowledges; None if unknown.
     data_bytes: how many could be read, without repetitions and gaps.
-    gap_count, missing_bytes: the gaps, and the bytes, that were sent but the capture lacks.
-    snapped_bytes: those of missing_bytes that the capture's snapshot length cut from frames. They are not gaps.
-    retransmission_count: segments with bytes that had been there before.
-        conflict_count: repetitions with a different byte somewhere. The first copy counts. `conflicts` has the first
-            CONFLICT_LIMIT of them.
-        early_count: segments that came before earlier bytes of the stream, or whose earlier bytes the capture lacks.
-        keep_alive_count: repetitions of the last byte to check that the other side is alive; the value of this byte
-            means nothing.
+    gap_count, missing_bytes: how many gaps the capture has, and how many sent bytes it lacks there.
+    snapped_bytes: how many of missing_bytes the capture's snapshot length cut from frames. These are not gaps.
+    retransmission_count: how many segments had bytes that had been there before.
+    conflict_count: how many repetitions had a different byte somewhere. The first copy counts. `conflicts` has the
+        first CONFLICT_LIMIT of them.
+    early_count: how many segments came before earlier bytes of the stream, or without them.
+    keep_alive_count: how many segments repeated the last byte to check that the other side is alive; the value of
+        this byte means nothing.
     opposite: the stream of the other side; None for a stream by itself.
     """
 
@@ -378,7 +379,7 @@ class Direction:
         self._give_up_acknowledged()
 
     def _give_up_acknowledged(self) -> None:
-        """Skip gaps that are acknowledged, and so not sent again, once LATER_COUNT pieces wait behind them."""
+        """Skip gaps that are acknowledged, and so not sent again, once LATER_COUNT pieces wait after them."""
         while len(self._early) > LATER_COUNT and self._acknowledged is not None:
             if self._acknowledged < self._early[0].position:
                 break
@@ -417,7 +418,7 @@ class Direction:
             self._next += chunk.cut_bytes
 
     def _skip_gap(self) -> None:
-        """Continue behind bytes that the capture lacks."""
+        """Continue after bytes that the capture lacks."""
         assert self._next is not None
         first = self._early[0]
         missing_bytes = first.position - self._next

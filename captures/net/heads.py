@@ -21,7 +21,7 @@ def chain_in(data: bytes) -> int | None:
     """Return the offset of the first packet that others follow to the end of the data; None if there is none.
 
     At least two heads are needed, the second where the first one places it. A payload may contain such a chain, but
-    only if somebody made it so, to its last byte. And it is searched only if the head of its own packet was lost.
+    only if somebody made it so, to its last byte. Even then it is searched only if the head of its own packet was lost.
     """
     left = TRIES_COUNT + len(data) // SMALLEST_INTERNAL_PACKET
     at = _SIGNATURE_AT

@@ -26,7 +26,7 @@ FRAGMENT_OF_IP: Final = "fragments of IP"
 
 MAX_PACKET_BYTES: Final = 65_535
 MAX_FRAGMENT_COUNT: Final = 256
-"""A packet is never cut into more fragments in good faith; each is compared with the others."""
+"""The most fragments of a packet: in good faith nobody makes more, and each is compared with the others."""
 MAX_PARTIAL_COUNT: Final = 256
 """How many packets may wait for fragments; beyond this, the oldest is given up."""
 
@@ -79,7 +79,7 @@ class IpReader:
     """Takes IP packets, and returns their contents; fragments wait for one another.
 
     Attributes:
-        given_up_count: packets that were never whole, or whose fragments contradicted one another.
+        given_up_count: how many packets were never whole, or had fragments that contradicted one another.
     """
 
     def __init__(self) -> None:

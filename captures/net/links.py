@@ -1,4 +1,4 @@
-"""Link layers: what a frame holds, and where that content begins.
+"""Reads link layers: they say what a frame holds, and where that content begins.
 
 The numbers are the LINKTYPE values that tcpdump.org lists.
 """

@@ -1,4 +1,4 @@
-"""Several captures of the same traffic as one: the halves of a TAP in two files, or two capture points.
+"""Merges several captures of the same traffic: the halves of a TAP in two files, or two capture points.
 
 Frames come in the order of their times, each interface with its own number. Clocks may differ. An acknowledgment
 crosses the wire after its bytes, so bytes seen at one place and acknowledged at another limit how far one clock is

@@ -28,12 +28,12 @@ COMPARED_COUNT: Final = 1_024
 PIECE_COST_BYTES: Final = 200
 """The cost of keeping a piece, besides its bytes."""
 AHEAD_COUNT: Final = 32
-"""A second copy may come this many frames later."""
+"""A second copy may come at most this many frames later."""
 
 KEPT_COUNT: Final = 128
 """How many frames are kept, to be checked before a fault is reported."""
 LONGEST_BYTES: Final = 9_216
-"""Longer frames never crossed a wire: a network card has joined them, and their checksums say nothing."""
+"""The length of the longest frames on a wire. A network card has joined longer ones, whose checksums say nothing."""
 NEAR_COUNT: Final = 8
 """A fault rests on this many packets of a connection, up to the packet that shows it; their frames are checked."""
 SAMPLE_COUNT: Final = 16
@@ -97,7 +97,7 @@ class Recent:
         """Add consecutive pieces; only those to be kept are read.
 
         Returns:
-            The position behind them.
+            The position after them.
         """
         first, kept_bytes = len(sizes), 0
         while first and kept_bytes <= COMPARED_BYTES and len(sizes) - first <= COMPARED_COUNT:

@@ -17,7 +17,7 @@ class Lag(IntEnum):
 
     NONE = 0
     SKIPPED = 1
-    """Some of these bytes will not come, and the bytes behind the gap have not reported it yet."""
+    """Some of these bytes will not come, and the bytes after the gap have not reported it yet."""
     LACKING = 2
 
 
@@ -135,8 +135,8 @@ class Sender(Direction):
         """Note, in one call, how far the other side has acknowledged our bytes.
 
         Args:
-        base: the first acknowledged number, if it came before our first segment.
-        acknowledged: the furthest acknowledged position.
+            base: the first acknowledged number, if it came before our first segment.
+            acknowledged: the furthest acknowledged position.
         """
         self._base, self._acknowledged = base, acknowledged
 

@@ -20,12 +20,12 @@ from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
 HELD_LIMIT_BYTES: Final = 64 << 20
-"""The bytes that all connections together may hold.
+"""The most bytes that all connections together may hold.
 
-Beyond this, the connection that is silent longest gives up its part.
+Beyond this, the connection that has been silent longest gives up its part.
 """
 CONNECTION_LIMIT: Final = 16_384
-"""How many connections are followed at a time. Beyond this, the connection that is silent longest is given up."""
+"""How many connections are followed at a time. Beyond this, the one that has been silent longest is given up."""
 
 
 Ends = tuple[Endpoint, Endpoint]
@@ -145,7 +145,7 @@ class Connection:
         number: the `connection` of its streams.
         first: the segment that it begins with. A SYN, or the answer to a SYN, shows who opened the connection.
         held: the bytes held by all connections that are read together.
-        apart: whether two interfaces may have caught one direction each.
+        apart: whether two interfaces may have captured one direction each.
 
     Attributes:
         waiting: in a part of a capture, the segments from the first one that may have overtaken others.
@@ -229,7 +229,7 @@ class Connection:
 
     @property
     def apart(self) -> bool:
-        """Whether two interfaces may have caught one direction each."""
+        """Whether two interfaces may have captured one direction each."""
         return self._apart
 
     @property

@@ -32,7 +32,9 @@ ALONE_COUNT: Final = 256
 TURNS_COUNT: Final = 8
 """How often bytes at one interface of a bond must continue at the other, unless the capture ends."""
 BOTH_SHARE: Final = 8
-"""Less than one segment in this many may have been seen at both interfaces: resent segments may take the other one."""
+"""Less than one segment in this many may have been seen at both interfaces: resent segments may take the other
+interface.
+"""
 
 
 class Half(NamedTuple):
@@ -54,8 +56,8 @@ class Taps:
     """Looks at the first frames of a capture.
 
     Attributes:
-    looked_at: the frames that were taken so far.
-    halves: by the number of an interface of a TAP or a bond, the interface as which it is read; empty without these.
+        looked_at: the frames that were taken so far.
+        halves: by the number of an interface of a TAP or a bond, the interface as which it is read.
     """
 
     def __init__(self) -> None:

@@ -114,8 +114,8 @@ def ip_frame(
 
     Args:
         source, destination: IPv4 addresses.
-    protocol: the number of the payload's protocol; 6 is TCP.
-    contents: the parts of the payload in order, at most 65,515 bytes in all.
+        protocol: the number of the payload's protocol; 6 is TCP.
+        contents: the parts of the payload in order, at most 65,515 bytes in all.
     """
     ip_bytes = IPV4_HEADER.size + sum(map(len, contents))
     fields = (0x45, 0, ip_bytes, identification, DONT_FRAGMENT, 64, protocol)
@@ -160,7 +160,7 @@ def decode_segment(datagram: Datagram) -> Segment | None:
 def sum_fits(datagram: Datagram) -> bool | None:
     """Whether the checksum of a TCP segment fits.  [RFC 9293] 3.1
 
-    None if unknown: the capture cut the segment, or caught it before the network card filled in the checksum.
+    None if unknown: the capture cut the segment, or captured it before the network card filled in the checksum.
     The field is then zero, or the sum of the pseudo header, to which the card adds the rest.
     """
     data = datagram.payload

@@ -1,7 +1,7 @@
 """Finds the content of a frame inside all its tunnels, by one table of encapsulations.
 
 Port mirrors of switches and clouds, lines of providers and networks of containers wrap what they carry. Each line of
-LAYERS says what is behind one kind of header. Plain frames with TCP never need it.
+LAYERS says what follows one kind of header. Plain frames with TCP never need it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mqproto.captures.net.tcp import PROTOCOL_TCP
 from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 
 MAX_LAYERS: Final = 16
-"""How many headers are followed: a mirror of a tenant's tunnel has 8, and 11 behind MPLS and PPPoE."""
+"""How many headers are followed: a mirror of a tenant's tunnel has 8, or 11 after MPLS and PPPoE."""
 MAX_PARTS: Final = 32
 """How many labels, extensions or tags one header may have."""
 
@@ -84,7 +84,7 @@ def datagram_in(link_type: int, data: bytes, missing_bytes: int, ip: IpReader) -
 def _unwrapped(
     layer: Layer, data: bytes, missing_bytes: int, ip: IpReader, found: Datagram | None = None
 ) -> Datagram | str:
-    """Return the innermost IP packet in data behind some header, or else a name; `found` is the IP packet around it."""
+    """Return the innermost IP packet in data after some header, or else a name; `found` is the IP packet around it."""
     zone = ""
     for _ in range(MAX_LAYERS):
         if layer.kind is Kind.TYPE and layer.number in IP_TYPES:
@@ -282,12 +282,12 @@ def _link(link_type: int) -> Reader:
 
 
 def _tag(size_bytes: int) -> Reader:
-    """Read a tag with an EtherType behind it."""
+    """Read a tag with an EtherType after it."""
     return lambda data, at: _typed(data, behind_type(data, at + size_bytes - 2))
 
 
 Reader = Callable[[bytes, int], Layer | None]
-"""Returns the layer behind the header at an offset; None if the header is of another kind or has nothing behind it.
+"""Returns the layer after the header at an offset; None if the header is of another kind or has nothing after it.
 
 Raises struct.error or IndexError if the header is cut short.
 """

@@ -1,1 +1,1 @@
-"""Captures of any size into tables, on Spark."""
+"""Turns captures of any size into tables, on Spark."""

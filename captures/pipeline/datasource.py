@@ -1,4 +1,4 @@
-"""Captures as a data source of Spark: a row for each TCP segment, or each file.
+"""Makes captures a data source of Spark, with a row for each TCP segment or for each file.
 
     spark.read.format("mqproto").load("s3://bucket/day-*/*.pcapng")
     spark.readStream.format("mqproto").load("captures/")
@@ -9,9 +9,10 @@ Spark finds the format by itself, through the package pyspark_mqproto. Paths are
 and {}, and the URIs listed in mqproto.captures.pipeline.source.storage.
 
 Options:
-    rows: "segments", the default, with the columns SEGMENTS, MSMQ or not; or "files", with the columns FILES.
+    rows: "segments", the default, with the columns SEGMENTS, for all traffic and not only MSMQ; or "files", with the
+        columns FILES.
     mode: "FAILFAST", the default, fails at a file that is damaged or not a capture; "PERMISSIVE" reads what it can.
-    rangeBytes: how much of a file is read at a time; 64 MiB.
+    rangeBytes: how much of a file is read at a time; by default 64 MiB.
 
 Spark does not tell a Python source which columns a query uses: with .schema("file string, frame long") only these
 are read. By default, all columns are read except the bytes of segments, which cost most.
@@ -23,7 +24,7 @@ again. A packet that IP cut into fragments is put together if all of them are in
 A stream reports each file when it is complete, from folders of this machine; see
 mqproto.captures.pipeline.source.arrivals. Its options:
     maxFilesPerTrigger: the maximum number of files in a batch; by default all complete files.
-    settleSeconds: the last file of a series is complete after this time without a write; 60.
+    settleSeconds: the last file of a series is complete after this time without a write; by default 60.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ SEGMENTS: Final = pa.schema(
         ("payload", pa.binary()),
     ]
 )
-"""One TCP segment a row.
+"""The columns of segments, with a row for each.
 
     offset, frame: the place of its frame's record in the file, and the frame's number, counted from 1 over the file.
     time_ns: since 1970, UTC; `time` is the same in whole microseconds.
@@ -107,9 +108,9 @@ FILES: Final = pa.schema(
         ("damage", pa.string()),
     ]
 )
-"""One file a row, as in mqproto.captures.pipeline.run.inputs.
+"""The columns of files, with a row for each, as in mqproto.captures.pipeline.run.inputs.
 
-    first_ns: when its first frame was caught; null if it has none.
+    first_ns: when its first frame was captured; null if it has none.
     damage: why the file or its first frame cannot be read; then `form` and the columns after it are null.
 """
 
@@ -123,7 +124,7 @@ TOLD: Final = "told"
 
 
 class CaptureSource(DataSource):
-    """The format `mqproto`; see this module."""
+    """The format `mqproto`, as the module describes it."""
 
     @classmethod
     def name(cls) -> str:

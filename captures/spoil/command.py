@@ -27,7 +27,7 @@ SHARES: Final = {
 }
 """Kinds of damage that hit some frames, each with its description."""
 LATE_NS: Final = 20_000
-"""Time that a host takes to forward a packet with a translated address."""
+"""The time, in nanoseconds, that a host takes to forward a packet with a translated address."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

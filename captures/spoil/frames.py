@@ -46,7 +46,7 @@ def lost(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Fra
 def repeated(
     frames: Iterable[Frame], percent: float, seed: int = 0, *, damaged: bool = False
 ) -> Iterator[Frame]:
-    """Repeat some frames, up to eight frames later: sent again, or caught twice.
+    """Repeat some frames, up to eight frames later: sent again, or captured twice.
 
     Args:
         damaged: whether they were sent again because they arrived damaged: with one bit changed after the heads.

@@ -1,5 +1,6 @@
-"""Places and clocks of sniffers: two halves of a TAP, one at each host, one on both sides of address translation; wrong
-clocks."""
+"""Simulates the places and clocks of sniffers: the two halves of a TAP, a sniffer at each host, a sniffer on
+both sides of address translation, and wrong clocks.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ SIDES: Final = ("inside", "outside")
 
 
 def halved(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Apply a full-duplex TAP: one direction between two hosts is caught at one interface, the rest at another.
+    """Apply a full-duplex TAP: one direction between two hosts is captured at one interface, the rest at another.
 
     Packets from the host with the lower address are at the first interface; within one host the port decides. Frames
-    without IP are caught at the first.
+    without IP are captured at the first.
     """
     for frame in frames:
         ends = _ends(frame)
@@ -36,9 +37,9 @@ def halved(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Put a sniffer at each host: every frame is caught where it leaves, and again where it arrives.
+    """Put a sniffer at each host: every frame is captured where it leaves, and again where it arrives.
 
-    Hosts are numbered in the order in which they are first seen. Frames without IP are not caught.
+    Hosts are numbered in the order in which they are first seen. Frames without IP are not captured.
     """
     numbers: dict[bytes, int] = {}
     for frame in frames:
@@ -51,7 +52,7 @@ def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) -> Iterator[Frame]:
-    """Apply a host that translates addresses, caught at all its interfaces, as `tcpdump -i any` does.
+    """Apply a host that translates addresses, captured at all its interfaces, as `tcpdump -i any` does.
 
     Each segment is seen twice: with its client's address, and with the host's, which has a port for each client port.
     The client is the first sender, or the receiver of the answer to a SYN. The second copy is later. Anything but IPv4

@@ -1,4 +1,4 @@
-"""The `this` expressions of layouts in Lua.
+"""Translates the `this` expressions of layouts into Lua.
 
 Wireshark's Lua is 5.2 or 5.4: 5.2 lacks bit operators and 5.4 has integers, so bits are
 extracted by division, which is exact for words of 32 bits in both. Truth values are numbers in Python

@@ -95,7 +95,7 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
 HEXADECIMAL: Final = frozenset(
     {"message_class", "hash_algorithm", "encryption_algorithm", "session_key_algorithm"}
 )
-"""Numbers that the specification prints in base 16, except flag words and constants."""
+"""The fields whose numbers the specification prints in base 16, except flag words and constants."""
 
 
 def title(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Transactional sequences end to end: gaps on each hop, OrderAcks, FinalAcks.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+"""Transactional sequences end to end: gaps on each hop, OrderAcks and FinalAcks.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
 
 `progress.py` tracks the numbers that crossed each hop; `sequence.py` holds the state of one sequence; `claims.py`
 judges whether an acknowledgment can be right; and `checker.py` follows all sequences of a capture.

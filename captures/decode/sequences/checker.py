@@ -52,7 +52,7 @@ class SequenceChecker:
     """Follows every sequence of a capture, in bounded memory.
 
     Args:
-        limit: the number of messages whose packets are remembered.
+        limit: the most messages whose packets are remembered.
     """
 
     def __init__(self, limit: int = NUMBER_LIMIT) -> None:

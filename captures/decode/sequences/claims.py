@@ -6,7 +6,7 @@ written after the capture began, did not arrive visibly, and cannot have crossed
 fault only if the capture also shows that the message stopped before it reached the sender, or that its source did not
 send it along the only way to the sender.  [MS-MQQB] 3.1.1.6.2
 
-Packets that explain part of a claim may come behind it, because the reader waited for missing bytes. The rest of the
+Packets that explain part of a claim may come after it, because the reader waited for missing bytes. The rest of the
 claim is still judged, but becomes a note.
 """
 

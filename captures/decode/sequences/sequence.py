@@ -16,7 +16,7 @@ from mqproto.wire import NULL_GUID, Guid, QueueName, TxSequenceId
 HOP_LIMIT: Final = 64
 """A sequence that crosses more hops than this is no longer judged."""
 CLAIM_LIMIT: Final = 100
-"""The most apparently wrong acknowledgments of one sequence that are remembered."""
+"""The limit for how many acknowledgments of one sequence that seem wrong are remembered."""
 SAID_LIMIT: Final = 16
 """The most OrderAcks of one sequence that are compared with each other. Only the latest are compared."""
 PASSED_LIMIT: Final = 256
@@ -151,7 +151,7 @@ class Sequence:
     def explain(self, message: NumberedMessage) -> None:
         """Take a message that crosses a hop. Numbers that seemed to be missing may only have been late.
 
-        On its own connection, an acknowledgment was sent before the messages behind it, unless it is ahead. One capture
+        On its own connection, an acknowledgment was sent before the messages after it, unless it is ahead. One capture
         point shows the order of events on two connections, except within a moment; two capture points do not. If the
         number was only late, the next number counts as missing.
         """

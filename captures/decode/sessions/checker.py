@@ -1,4 +1,4 @@
-"""Checks sessions: handshake, counts, windows, acknowledgments.  [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
+"""Checks sessions: handshake, counts, windows and acknowledgments.  [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
 
 A capture may lack packets that the two ends received. So each rule states what it needs from the capture, and reports
 nothing without that. A fault is a fault in all traffic that would fit the capture. Packets of a connection come in
@@ -275,9 +275,10 @@ class SessionChecker:
     def _is_in_turn(self, facts: SessionFacts, view: SessionView, before: Step, fits: bool) -> bool:
         """Whether a packet may come here, as far as the capture shows; otherwise its receiver closes the session.
 
-        Needs, for a fault: either the same end's packet right before it, with nothing missing between them, if it may
-        never follow that packet. Or everything that both ends have sent from the beginning, if the packet is not
-        `ahead`, so no unseen answer can have allowed it. The beginning of an end without packets is unknown.
+        A fault is certain in two cases. Either the packet may never follow the same end's packet right before it, and
+        nothing is missing between them. Or everything is there that both ends have sent from the beginning, and the
+        packet is not `ahead`, so no unseen answer can have allowed it. The beginning of an end without packets is
+        unknown.
 
         Args:
             before: the packet of the same end right before it.
@@ -320,7 +321,7 @@ class SessionChecker:
             view.findings.append(finding)
 
     def _take_session_header(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
-        """Take a session acknowledgment, alone or riding on a message.  3.1.5.5"""
+        """Take a session acknowledgment, alone or with a message.  3.1.5.5"""
         half, other = view.half, view.other
         half.window = max(half.window, header.window_size)
         if self._take_acknowledgment(facts, header, view):

@@ -79,7 +79,7 @@ class Connection:
 
 
 class Addresses:
-    """Which queue manager is at which address, according to handshakes.
+    """Knows which queue manager is at which address, according to handshakes.
 
     If an address has shown only one GUID, its other connections are attributed to the same queue manager. So packets
     before the first captured handshake get the same identity as those after it.

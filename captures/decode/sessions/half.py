@@ -105,7 +105,7 @@ class Half:
     """The packets and messages that one end of a connection has sent.
 
     step: its last packet, as far as that determines what may follow.
-    end: the position behind its last packet.
+    end: the position after its last packet.
     sent, most: how many messages it has sent, at least and at most, 16 bits; None as long as that is unknown.
     recoverable_sent, most_recoverable: the same for recoverable messages.
     adrift: whether its counts are unknown until its next SessionHeader.

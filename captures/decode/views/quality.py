@@ -15,7 +15,8 @@ from mqproto.captures.points import Clock, Point
 WIDTH: Final = 120
 INDENT: Final = " " * 13
 BACK_NS: Final = 1_000_000_000
-"""Ordinary steps back in time are smaller than this; a card delivers frames late, or a clock is corrected."""
+"""Ordinary steps back in time are smaller than this: those of a card that delivers frames late, or a corrected clock.
+"""
 NOTHING: Final = "nothing is known to be lacking"
 NO_FINDING: Final = "nothing was found to be wrong"
 KINDS_SHOWN: Final = 8

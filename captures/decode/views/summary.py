@@ -17,7 +17,7 @@ from mqproto.captures.points import Points
 
 NANOSECONDS: Final = 1_000_000_000
 COUNTED_LIMIT: Final = 10_000
-"""The most connections, and queues, that are counted separately; all others are counted together."""
+"""The most connections, and the most queues, that are counted separately; all others are counted together."""
 SHOWN_LIMIT: Final = 20
 """How many connections, and how many queues, are shown: those with the most packets."""
 OTHERS: Final = "all others"

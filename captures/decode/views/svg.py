@@ -1,4 +1,4 @@
-"""A ladder diagram as SVG: one file that needs no other, for browsers and documents, light and dark."""
+"""A ladder diagram as SVG: one file that needs no other, for browsers and documents, with light or dark colours."""
 
 from __future__ import annotations
 

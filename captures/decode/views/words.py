@@ -38,5 +38,5 @@ def share(part: int, whole: int) -> str:
 
 
 def short(value: float) -> str:
-    """Return a number with three digits, or with all digits before the point."""
+    """Return a number with three digits, or with all digits before the decimal point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -23,9 +23,10 @@ COMPLAINT: Final = re.compile(
     r"^(?:Exception in thread \S+ )?((?:Error|[\w.]+(?:Exception|Error): ).*)(?:\n(?!\tat |Error)(\S.*))?",
     re.MULTILINE,
 )
-"""The last words of a Java that gives up: one line, perhaps followed by one that is not a frame of a traceback."""
+"""Matches the last words of a Java that gives up: a line, perhaps followed by one that is not a frame of a traceback.
+"""
 ADVICE: Final = re.compile(r"(?: Consider setting| Driver stacktrace| Search path:).*")
-"""Spark's remarks for its own developers."""
+"""Matches Spark's remarks for its own developers."""
 
 
 class JobError(MqprotoError):

@@ -41,7 +41,7 @@ R = TypeVar("R")
 PRELOADED: Final = ("mqproto.captures.pipeline.run.job",)
 """The modules that are imported by the process from which the pool's processes are forked."""
 PATIENCE_S: Final = 1.0
-"""The time to import these modules."""
+"""The time, in seconds, that it takes to import these modules."""
 
 
 class Sent(NamedTuple):
@@ -81,7 +81,7 @@ class LocalEngine(Outputs[list[Sent]]):
 
     Args:
         processes: the size of the pool; with one, this process does all the work.
-        listener: is told how far each stage is.
+        listener: is called with the progress of each stage.
         patience_s: how long this process works alone.
     """
 

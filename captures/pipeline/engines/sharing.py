@@ -27,7 +27,8 @@ AUTOMATIC: Final = 19
 OPTIONS: Final = ("-XX:+AutoCreateSharedArchive", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
 """Options that make Java start as usual, without messages, if an archive cannot be used."""
 KEPT: Final = 3
-"""How many Sparks keep their archives, those that were used last; each archive has about 180 MB."""
+"""How many archives are kept, each for another Java or Spark: those that were used last. An archive has about 180 MB.
+"""
 BASE_TIMEOUT_S: Final = 60
 PLAIN_PATH: Final = re.compile(r"[\w./+@%~-]+")
 """A path that Java accepts in an option: it splits options at blanks, and names of archives at colons."""

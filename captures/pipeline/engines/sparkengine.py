@@ -53,7 +53,7 @@ SENT: Final = pa.schema(
 )
 ROWS: Final = from_arrow_schema(SENT)
 BATCH_BYTES: Final = 4 << 20
-"""Bytes that Spark hands to Python at a time, and bytes that a task's rows may take in memory."""
+"""How many bytes Spark hands to Python at a time, and how many a task's rows may take in memory."""
 SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     # The plan is final: reviewing it after its shuffle takes another job, which reads everything that was kept.
@@ -69,7 +69,7 @@ class SparkEngine(Outputs[DataFrame]):
     """Runs the tasks of each stage as one Spark job.
 
     Args:
-        listener: is told how far each stage is, if Spark tells: Spark Connect does not.
+        listener: is called with the progress of each stage, if Spark reports it: Spark Connect does not.
     """
 
     def __init__(self, spark: SparkSession, listener: Listener = nobody) -> None:

@@ -13,7 +13,7 @@ from mqproto.captures.pipeline.tables.parts import Part, Store, TablesError, par
 T = TypeVar("T")
 
 SAVED: Final = pa.schema([("bucket", pa.int64()), ("object", pa.large_binary())])
-"""bucket: the hash of the object's key, for readers that need only some of the objects."""
+"""The columns of saved objects. bucket: the hash of the object's key, for readers that need only some of them."""
 
 
 def save(store: Store, name: str, objects: Iterable[tuple[int, object]]) -> Part:

@@ -1,1 +1,1 @@
-"""From ranges of captures to the tables of packets and streams."""
+"""Makes the tables of packets and streams from ranges of captures."""

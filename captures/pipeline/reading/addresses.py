@@ -1,4 +1,4 @@
-"""Where the rows of a series go: the tasks of each stage."""
+"""Determines the tasks of each stage to which the rows of a series go."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Addresses:
     count: int
 
     def range(self, place: int) -> int:
-        """Return the bucket for a range's rows; those that only the end reveals go behind the last range."""
+        """Return the bucket for a range's rows; those that only the end reveals go after the last range."""
         return self.ranges + place
 
     def pair(self, ends: Ends) -> int:

@@ -22,9 +22,9 @@ from mqproto.captures.pipeline.source.records import Data, Integers
 from mqproto.captures.pipeline.source.segments import Segments
 
 PART_BYTES: Final = 64 << 20
-"""Bytes of frames that are read at a time."""
+"""How many bytes of frames are read at a time."""
 BATCH_BYTES: Final = 4 << 20
-"""Bytes of frames in one batch, which is a single value to Spark."""
+"""How many bytes of frames are in one batch, which is a single value to Spark."""
 NUMBERS: Final = (
     *("frame", "time_ns", "offset", "interface", "source", "destination", "sequence", "acknowledgment"),
     *("flags", "size", "cut", "frame_missing"),

@@ -1,8 +1,8 @@
-"""IP fragments across the borders of ranges.
+"""Puts IP fragments together across the borders of ranges.
 
 Each range is read as if nothing before it waited for fragments, and hands on its own fragments. Then one task goes
 through the few fragments of a whole series in order. For each range with fragments it reports the packets that wait
-before it. The range is read again with them.
+before it. The range is then read again with these packets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mqproto.captures.pipeline.kept.state import decoded, encoded
 from mqproto.captures.pipeline.reading.addresses import FRAGMENTS
 
 ROWS: Final = pa.schema([("place", pa.int64()), ("fragments", pa.large_binary())])
-"""The fragments of a range, pickled."""
+"""The columns of the rows with the pickled fragments of a range."""
 
 
 class FragmentLog(IpReader):
@@ -50,7 +50,7 @@ class FragmentTask:
     """All fragments of a series.
 
     first: the number of its first new range. before: the state of fragments that wait before it; None if none do.
-    end: a number behind all ranges.
+    end: a number after all ranges.
     """
 
     series: str
@@ -67,7 +67,7 @@ class FragmentsJoined:
     """The result of joining fragments.
 
     waiting: by range number, the fragments that wait before ranges read without them, and at the end.
-    waiting_count: packets that wait for more fragments at the end.
+    waiting_count: how many packets wait for more fragments at the end.
     """
 
     waiting: dict[int, bytes]

@@ -1,8 +1,8 @@
-"""The halves of a TAP in two files: which series they are, and how they become one capture.
+"""Finds the series that are the halves of a TAP, and makes one capture of them.
 
 A full-duplex TAP may write one file for each direction. Two series are its halves if each has only one direction of its
 connections, they share a connection in opposite directions, and each acknowledges bytes that the
-other may have sent. Their first frames tell.
+other may have sent. Their first frames show this.
 
 One task puts the frames of both in order, as `mqproto decode A B` does (mqproto.captures.net.merging), and writes a
 capture that all later stages read like any other, with a table of where each frame is in its own file. Both are deleted

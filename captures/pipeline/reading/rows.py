@@ -29,7 +29,7 @@ FOUND: Final = pa.schema(
         *(PACKETS.field(column.name) for column in (*packets.SEEN, *packets.SAID)),
     ]
 )
-"""A packet found in its connection, before it has its number.
+"""The columns of packets found in their connections, before they have their numbers.
 
 readable, order, position: all packets of a series are ordered by these.
 frame, first_frame: counted from 1 over the series.

@@ -15,7 +15,7 @@ from mqproto.captures.pipeline.tables.schemas import sessions
 
 COUNTS: Final = tuple(field.name for field in fields(StreamCount) if field.name != "stream")
 STREAMS: Final = sessions.STREAMS.schema
-"""A row for each stream, whether it carries MSMQ or not."""
+"""The columns of streams, with a row for each stream, whether it carries MSMQ or not."""
 assert (*STREAM_COUNTS, *COUNTS) == tuple(STREAMS.names[-len(STREAM_COUNTS) - len(COUNTS) :]), (
     "all that is counted"
 )

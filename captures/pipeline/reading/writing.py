@@ -1,4 +1,4 @@
-"""The stage that writes the tables of packets and streams: rows numbered, and in order."""
+"""The stage that writes the tables of packets and streams, with their rows numbered and in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From captures to tables: the stages, their inputs, and the driver's state between them.
+"""Makes tables from captures: runs the stages with their inputs, and keeps the driver's state between them.
 
 Each stage is one job for all series together, because there may be many small ones.
 """
@@ -128,14 +128,14 @@ def analyse(
 ) -> Result:
     """Read captures into tables. Files already in them, by content, are not read again.
 
-    New files of a series are read behind those that were read before, and continue their connections; see
+    New files of a series are read after those that were read before, and continue their connections; see
     mqproto.captures.pipeline.run.known.to_read for those that do not come after them.
 
     Args:
         paths: files, and folders with files.
         names: the names of queue managers and queues.
         range_bytes: how much of a file one task reads.
-        body_texts: whether the table of packets has the texts of bodies; tables that have them keep having them.
+        body_texts: whether the table of packets has the texts of bodies; once a table has them, it always does.
         keys: files and folders with keys, which verify and decrypt these packets; they are not stored.
         found: the inventory of the paths, if there is one already.
 

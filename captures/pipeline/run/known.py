@@ -95,7 +95,7 @@ class Known:
 class ToRead(NamedTuple):
     """A series with files to read.
 
-    growth: its state behind its first files, which are not read again; None if all are read.
+    growth: its state after its first files, which are not read again; None if all are read.
     known: its state in the tables; None if it is new.
     halves: the files of each half, if it consists of the halves of a TAP; see mqproto.captures.pipeline.run.pairing.
     replaces: the series that it replaces.
@@ -164,7 +164,7 @@ def _has_other_taps(growth: Growth, grown: Series) -> bool:
 
 
 def reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
-    """Return a function that tells if these series contain a file, by its content, even if it was packed later."""
+    """Return a function that says whether these series contain a file, by its content, even if it was packed later."""
     every = list(entries)
     fingerprints = {fingerprint for each in every for fingerprint in each.files}
     origins = {Origin(*origin) for each in every for origin in each.origins}

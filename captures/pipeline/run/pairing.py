@@ -1,4 +1,4 @@
-"""Which series of a run are the halves of a TAP, including series that earlier runs have read."""
+"""Finds the series of a run that are the halves of a TAP; one half may be a series that an earlier run has read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series from another system than the tables; see mqproto.captures.decode.systems."""
+"""Recognizes series from a system other than that of the tables; see mqproto.captures.decode.systems."""
 
 from __future__ import annotations
 

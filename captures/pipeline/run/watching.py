@@ -31,9 +31,9 @@ from mqproto.captures.pipeline.tables.tables import Tables
 
 CHECKPOINT: Final = f"{HIDDEN}watched"
 INTERVAL_S: Final = 10
-"""The time between two looks into the folders."""
+"""The time, in seconds, between two searches of the folders."""
 LOOK_S: Final = 1
-"""The time between two checks for Ctrl-C."""
+"""The time, in seconds, between two checks for Ctrl-C."""
 
 
 def watch(
@@ -58,7 +58,7 @@ def watch(
         range_bytes: how much of a file one task reads.
         body_texts, keys: as for `analyse`.
         settle_s: the last file of a series is complete after this many seconds without a write.
-        interval_s: between one look into the folders and the next; `settle_s` if that is less.
+        interval_s: the time between two searches of the folders; `settle_s` if that is less.
 
     Raises:
         UsageError: a folder does not exist.

@@ -43,7 +43,7 @@ BUCKETS: Final = 16
 class SeriesResult:
     """The result for a series.
 
-    files: all of them. new: the number of files, the last ones, that this run has read.
+    files: all of them. new: how many of them, the last ones, this run has read.
     totals: as from one reader of all its files, one after another.
     damage: for files of this run that could be read only in part.
     halves: if it consists of the halves of a TAP, the first file of each.
@@ -146,7 +146,7 @@ class Work:
         return [self._reads[place.number] for place in self.places]
 
     def take_reads(self, reads: Iterable[RangeRead]) -> None:
-        """Take the results of ranges, perhaps read again."""
+        """Take the results of ranges, which may have been read again."""
         self._reads |= {read.place: read for read in reads}
 
     def fragment_tasks(self) -> Iterator[FragmentTask]:

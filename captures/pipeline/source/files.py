@@ -49,7 +49,7 @@ from mqproto.captures.pipeline.source.storage import (
 RANGE_BYTES: Final = 64 << 20
 SAMPLE_BYTES: Final = 64 << 10
 SAMPLE_COUNT: Final = 64
-"""A file is known by this many samples and its size; they are spread evenly from its first to its last byte."""
+"""A file is known by its size and this many samples, which are spread evenly from its first to its last byte."""
 UNPACKED_PIECE_BYTES: Final = 1 << 20
 
 CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)
@@ -69,7 +69,7 @@ class CaptureFile:
     """The facts that a task needs to read a part of a capture.
 
     size_bytes: the size of the stored file; bytes added later are not read.
-    form: "pcap" or "pcapng", also inside a packing.
+    form: "pcap" or "pcapng", even if the file is packed.
     packing: "", "gzip" or "zstd".
     fingerprint: 32 hexadecimal digits that identify the file by its content.
     section: the state at `start`: complete for pcap, only the byte order for pcapng.

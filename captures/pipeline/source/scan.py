@@ -1,4 +1,4 @@
-"""Where the records of a range are, and the proof that all ranges together hold every record of the file.
+"""Finds the records of a range, and proves that all ranges together hold every record of the file.
 
 A range that does not begin with the file searches for its first record: the first place from which several plausible
 ones follow one another. Frames may contain bytes that look so, and an earlier section header may have changed
@@ -44,7 +44,7 @@ CHAIN: Final = 4
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
 """If no record begins within these bytes, the range leaves its beginning to the previous one."""
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
-"""How many bytes after a range of an object are fetched for its records: first, and if these are too few."""
+"""How many bytes after a range of an object are fetched for its records: at first, and then if those were too few."""
 FETCHES: Final = 4
 """How many ranges of an object are fetched and scanned at the same time when a query is planned."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
@@ -55,7 +55,7 @@ NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
 class Scanned:
     """The contents of one range, if its assumed beginning is right.
 
-    first: where its first record begins; None if none was found: then the other fields are empty too.
+    first: where its first record begins; None if none was found, and then the other fields are empty, too.
     following: where the record after its last begins.
     section: the state there. If the state at its beginning was unknown, only what is described in the range.
     begins_section: whether a section of pcapng begins in it.

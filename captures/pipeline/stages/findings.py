@@ -13,7 +13,7 @@ from mqproto.captures.pipeline.tables.lists import batch_of
 
 COLUMNS: Final = ("series", "row_id", "number", "own_findings")
 RANK: Final = 3_000_000
-"""Findings in a packet alone come last among the findings about it."""
+"""The rank of findings in a packet alone, which come last among the findings about the packet."""
 
 
 def finding_row(series: str, row_id: int | None, rank: int, finding: Finding) -> tuple[Any, ...]:

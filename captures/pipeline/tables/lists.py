@@ -31,7 +31,7 @@ Batches = dict[str, pa.RecordBatch]
 
 GUID_CHARACTERS: Final = 36
 KEY_LIMIT: Final = 65_536
-"""Queue managers whose keys' texts are remembered."""
+"""The most queue managers whose keys are remembered with their texts."""
 
 
 def values(batch: pa.RecordBatch, name: str) -> list[Any]:

@@ -30,7 +30,9 @@ HIDDEN: Final = "_"
 COMPRESSION: Final = "zstd"
 SAMPLE_ROWS: Final = 4_096
 GROUP_ROWS: Final = 1 << 16
-"""Rows in a group: a search for few rows reads only the groups that may have them, according to their statistics."""
+"""The number of rows in a group: a search for few rows reads only the groups that may have them, according to their
+statistics.
+"""
 
 
 class TablesError(MqprotoError):

@@ -32,7 +32,7 @@ def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
     """Return the answer to a query.
 
     Args:
-        limit: maximum number of rows.
+        limit: the maximum number of rows.
 
     Raises:
         UsageError: DuckDB does not understand it, or it is not a query.

@@ -26,7 +26,7 @@ from mqproto.captures.pipeline.tables.schemas.tables import RUNS
 TABLE: Final = "runs"
 STATES: Final = f"{HIDDEN}state"
 VERSION: Final = 9
-"""Raised whenever a table changes."""
+"""The version of the tables' form. It is raised whenever a table changes."""
 PARTS: Final = 64
 """This many files of the table are merged into one."""
 

@@ -37,13 +37,13 @@ __all__ = ["KEEP_S", "LOCK", "VERSION", "Run", "Tables", "TablesError"]
 LOCK: Final = "_lock"
 WORK: Final = "_work"
 KEEP_S: Final = 3_600
-"""How long files that no longer count are kept, for current readers."""
+"""How long, in seconds, files that no longer count are kept for current readers."""
 AT_ONCE: Final = 8
 """How many tables are opened, or committed to, at a time."""
 version_of: Final = cache(version)
 """Returns the version of a package. It reads a file of the installed package, so its result is cached."""
 LEFT_S: Final = 24 * 3_600
-"""The time after which an unnamed file counts as left over, if running tasks cannot be seen."""
+"""The time, in seconds, after which an unnamed file counts as left over, if running tasks cannot be seen."""
 
 
 class Tables:
@@ -261,7 +261,7 @@ class Run:
 
     Attributes:
         store: where tasks write parts; files needed only during the run go into `_work`, under its name.
-        name: unique among all runs, for names of parts; later runs sort behind it.
+        name: unique among all runs, for names of parts; later runs sort after it.
     """
 
     def __init__(self, tables: Tables) -> None:

@@ -15,7 +15,7 @@ from mqproto.captures.pipeline.tables.parts import Part, Store, parquet_table
 PARTS: Final = 32
 """This many small parts of a table are merged into one."""
 ROWS: Final = 1_000_000
-"""Maximum rows of a merged part. A part is small if it has less than a quarter of that."""
+"""The maximum number of rows of a merged part. A part is small if it has less than a quarter of that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""From the segments of connections to their packets, as columns."""
+"""Turns the segments of connections into their packets, as columns."""

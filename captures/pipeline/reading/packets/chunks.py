@@ -19,8 +19,9 @@ from mqproto.captures.pipeline.source.segments import Segments
 class Piece(NamedTuple):
     """A chunk, and when it became readable.
 
-    readable: the number of the frame that made it readable, or more than any if only the capture's end did.
-    order: among the pieces that this frame makes readable between its two ends; below 0 if it ends their connection.
+    readable: the number of the frame that made it readable, or a higher number than any if only the capture's end did.
+    order: its place among the pieces that this frame makes readable between its two ends; below 0 if it ends their
+        connection.
     """
 
     readable: int

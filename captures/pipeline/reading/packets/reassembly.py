@@ -1,4 +1,4 @@
-"""Segments put in order: the chunks of each stream.
+"""Puts segments in order, and so makes the chunks of each stream.
 
 Pairs of ends whose segments simply follow one another, and acknowledge only seen bytes, are taken at once (`Smooth`).
 All others go through mqproto.captures.net.streams (`reassemble`), so that there is one implementation of the rules; but

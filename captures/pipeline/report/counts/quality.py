@@ -22,7 +22,7 @@ select series, connection, interface, {", ".join(_ENDS)}, from_start, ending, da
 from streams where packet_count > 0 or source_port = {MSMQ_PORT} or destination_port = {MSMQ_PORT}
 order by max(place) over (partition by series, connection), place
 """
-"""The streams of one connection are adjacent."""
+"""The statement for all streams; those of one connection are adjacent."""
 _FRAMES: Final = """
 select series, frames, cut_frames, untimed_frames, back_ns from captures order by place
 """

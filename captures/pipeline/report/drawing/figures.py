@@ -1,7 +1,7 @@
 """Draws facts as pictures in the colours of the page; each has a description in words.
 
-Bars over time: packets of each sort, and bytes. Lines over time: delays to a queue or over a hop, and the
-number of waiting messages. A histogram: how long messages took from end to end.
+Bars over time show packets of each sort, and bytes. Lines over time show delays to a queue or over a hop, and the
+number of waiting messages. A histogram shows how long messages took from end to end.
 """
 
 from __future__ import annotations

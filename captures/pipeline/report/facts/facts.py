@@ -236,7 +236,9 @@ def worth_a_look(rows: Sequence[Ranked], limit: int) -> list[Ranked]:
 
 
 class Resender(NamedTuple):
-    """A queue manager that sent messages again: how many it sent, how many of them again, and how many resends."""
+    """A queue manager that sent messages again: how many it sent, how many of these more than once, and how many
+    resends.
+    """
 
     label: str
     messages: int
@@ -397,7 +399,7 @@ class Judgments:
 class Facts:
     """All facts of a report. traffic: None if there are no packets.
 
-    folder: the folder of the tables, as it was typed.
+    folder: the folder of the tables, as the user named it.
     """
 
     folder: str

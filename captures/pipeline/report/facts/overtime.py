@@ -1,4 +1,4 @@
-"""Delays and waiting messages over time: since when is it slow?"""
+"""Delays and waiting messages over time, which show since when something has been slow."""
 
 from __future__ import annotations
 

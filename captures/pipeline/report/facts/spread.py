@@ -1,4 +1,4 @@
-"""Durations counted in buckets: any number of them in 4 KiB."""
+"""Counts durations in buckets: any number of durations takes 4 KiB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Final
 
 STEPS: Final = 8
-"""Buckets for each doubling: values read from them are right within 1/16."""
+"""How many buckets there are for each doubling: values read from them are right to within 1/16."""
 
 
 class Spread:

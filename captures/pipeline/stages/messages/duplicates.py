@@ -1,4 +1,4 @@
-"""Each arrival of a message at a queue manager: is it new, a duplicate, or in doubt?
+"""Decides whether a message that arrives at a queue manager is new, a duplicate, or in doubt.
 
 The verdict follows a consumer's three steps (mqproto/edge/exactlyonce.py), and the rules of a queue manager in
 [MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6: a history of identifiers, which it may shorten, or the numbers of a sequence. Our
@@ -33,7 +33,9 @@ from mqproto.edge.exactlyonce import Entry, Verdict, judge
 REMEMBERED: Final = "Arrivals"
 """The kind of the rows that earlier runs have left about arrivals."""
 WINDOW_S: Final = 1_800
-"""The time for which a queue manager is assumed to remember the identifiers of messages that are not transactional."""
+"""The time, in seconds, for which a queue manager is assumed to remember the identifiers of messages that are not
+transactional.
+"""
 
 DUPLICATES: Final = messages.DUPLICATES.schema
 ARRIVALS: Final = messages.ARRIVALS.schema

@@ -55,7 +55,7 @@ from mqproto.captures.pipeline.tables.lists import (
 from mqproto.wire import MessageClass
 
 FOLLOWED: Final = {*map(str, MESSAGES), str(Kind.REPORT)}
-"""Acknowledgments are messages too, but belong to the histories of others."""
+"""The kinds of messages that have a history. Acknowledgments are messages, too, but belong to others' histories."""
 ORDER_ACK, FINAL_ACK, ADMIN_ACK = str(Kind.ORDER_ACK), str(Kind.FINAL_ACK), str(Kind.ADMIN_ACK)
 CUT: Final = str(Kind.CUT)
 NEGATIVE: Final = 0x8000

@@ -28,7 +28,7 @@ from mqproto.wire.layouts.base import INFINITE
 
 SCHEMAS: Final = {"findings": FINDINGS, "endings": ENDINGS}
 RANK: Final = 1_000_000
-"""Findings about journeys come after those about the session."""
+"""The rank of findings about journeys, which come after those about the session."""
 
 
 class JourneyStage:

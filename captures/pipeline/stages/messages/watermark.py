@@ -1,4 +1,4 @@
-"""Which messages are over, so that later runs can leave out their rows.
+"""Decides which messages are over, so that later runs can leave out their rows.
 
 A message is *decided* when it has come to its destination, its sessions can report nothing more about
 it, and, if transactional, it has been confirmed. After that, only copies of packets already seen can follow. An

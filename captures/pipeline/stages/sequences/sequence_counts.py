@@ -97,11 +97,11 @@ class SequenceCount:
 
     place: row_id, file, frame and file_offset of its first packet; empty while only acknowledgments of it were seen.
     order_rows: the OrderAcks for the highest numbers.
-    final_number, final_row: the number of the positive FinalAck with the highest one, and its row for CONFIRMATIONS.
+    final_number, final_row: the highest number of a positive FinalAck, and that FinalAck's row for CONFIRMATIONS.
     unseen: numbers that no OrderAck covers yet.
     returning: numbers with their MessageIDs, the lowest first, whose OrderAck has not reached its source yet.
     proved: the last numbers that an OrderAck proved, kept because the captures may have earlier OrderAcks later.
-    doubtful: numbers with their MessageIDs that the captures have behind an OrderAck of a higher number. It does not
+    doubtful: numbers with their MessageIDs that the captures have after an OrderAck of a higher number. It does not
         prove the arrival of messages that a later one passes over; these may come even later.
     """
 

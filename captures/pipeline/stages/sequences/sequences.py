@@ -84,7 +84,7 @@ No message is forgotten sooner, because a batch has at most NUMBER_LIMIT rows.
 """
 ORDER_ACK: Final = str(Kind.ORDER_ACK)
 RANK: Final = 2_000_000
-"""Findings about sequences come after those about journeys."""
+"""The rank of findings about sequences, which come after those about journeys."""
 
 Row = tuple[Any, ...]
 

@@ -1,4 +1,4 @@
-"""Where the messages of sequences followed one another, so that many can be taken at once.
+"""Finds where the messages of sequences followed one another, so that many can be taken at once.
 
 Sequences are judged separately, so a batch may be sorted by sequence. Between two
 acknowledgments of a sequence, different hops are judged separately, too. If a stretch of messages is in order on each
@@ -18,7 +18,7 @@ from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.tables.lists import codes, integers
 
 LEAST: Final = 16
-"""Stretches of fewer messages are not worth it."""
+"""The fewest messages in a stretch that is worth taking at once."""
 OF_SEQUENCE: Final = ("source_manager", "destination_manager", "queue")
 OF_HOP: Final = ("from_key", "to_key", "interface")
 

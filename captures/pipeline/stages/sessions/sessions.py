@@ -74,7 +74,7 @@ WAITING_LIMIT: Final = 262_144
 SESSIONS: Final = schemas.SESSIONS.schema
 SCHEMAS: Final = {"relations": RELATIONS, "sessions": SESSIONS, "findings": FINDINGS}
 RANK: Final = 0
-"""Findings about the session come first among the findings about a packet."""
+"""The rank of findings about the session, which come first among the findings about a packet."""
 
 Row = tuple[Any, ...]
 

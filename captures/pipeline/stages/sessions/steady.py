@@ -1,4 +1,4 @@
-"""Sessions without faults: many packets of one connection at once.
+"""Judges sessions without faults, many packets of one connection at once.
 
 Between the handshake and the first fault, a session has only messages and acknowledgments with correct counts,
 which go forward, and stay within the window. In such packets the rules of `mqproto.captures.decode.sessions` find

@@ -1,6 +1,6 @@
-"""From the table of packets to sessions, sequences, messages and findings, in that order.
+"""Makes sessions, sequences, messages and findings, in that order, from the table of packets.
 
-New packets are judged, and open results of earlier runs; see `checkpoint`. This reads some columns of the table,
+New packets and open results of earlier runs are judged; see `checkpoint`. This reads some columns of the table,
 not the captures.
 """
 
@@ -45,7 +45,9 @@ CONNECTION_ROWS: Final = 100_000
 """The number of packets per bucket of connections, and of sequences, up to BUCKETS buckets."""
 BUCKETS: Final = 64
 MESSAGE_ROWS: Final = 100_000
-"""The messages per bucket: buckets are sorted in memory, and a worker needs about 450 MB for one of this size."""
+"""The number of messages per bucket: buckets are sorted in memory, and a worker needs about 450 MB for one of this
+size.
+"""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from mqproto.wire.schema.record import Record
 OF_A_PING: Final = -1
 """The connection number of a Ping in a SeenPacket."""
 FEW: Final = 32
-"""Up to this number, packets are read faster one by one: reading all at once takes as long for one as for 1,000."""
+"""Up to this many packets are read faster one by one: reading all at once takes as long for one as for 1,000."""
 
 
 def packet_columns(

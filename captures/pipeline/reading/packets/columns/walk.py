@@ -45,7 +45,7 @@ NUMBERS: Final = {"B": "<u1", "H": "<u2", "L": "<u4", "I": "<u4"}
 """The codes of `struct` for unsigned numbers as numpy formats; in numpy, L has 8 bytes."""
 
 LONGEST_LIST: Final = 16
-"""Lists are read item by item, the first of all rows, then the second; rows with more items are refused."""
+"""The most items in a list. Lists are read item by item in all rows at once, and rows with more items are refused."""
 
 
 class Span(NamedTuple):
