@@ -1,4 +1,4 @@
-"""The one loop of every queue manager: it takes a batch, and carries it out in an order that is safe.
+"""The one loop of every queue manager, which carries out each batch in an order that is safe.
 
 Nodes run it with sockets and a disk; worlds and tests run it with other hands. No other code orders commits and sends.
 """

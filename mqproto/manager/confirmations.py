@@ -1,4 +1,4 @@
-"""The acknowledgments of the messages that we sent: OrderAcks and FinalAcks.  [MS-MQQB] 3.1.5.6, 3.1.5.7"""
+"""Takes the acknowledgments of the messages that we sent: OrderAcks and FinalAcks.  [MS-MQQB] 3.1.5.6, 3.1.5.7"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of one queue manager, and how they are put together; tests and worlds look at all of them."""
+"""Puts together the parts of one queue manager; tests and worlds look at all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that leave their queue out of turn: because an operator purges it, or because they are damaged.
+"""Handles messages that leave their queue out of turn, because an operator purges it or because they are damaged.
 
 If an operator empties an outgoing queue, all messages that wait in it end here.  [MS-MQDMPR] 3.1.7.1.7
 """
@@ -30,8 +30,8 @@ class Purges:
     Another sender's message is only a copy here. Its sender or destination decides its outcome, so it is dropped
     without a notice, and may come again.
 
-    The last position to purge is on disk before the first message is deleted, and until the last is. A killed process
-    continues when it starts again; messages that came later stay.
+    The last position to purge is on disk before the first message is deleted, until the last one has been deleted. A
+    killed process continues when it starts again; messages that came later stay.
     """
 
     def __init__(self, desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""One queue manager: events in, one batch of effects out.
+"""One queue manager, which takes events and returns batches of effects.
 
 It decides and never waits. The shell feeds it all events, takes one batch, commits its writes, then sends:
 
@@ -512,7 +512,7 @@ class QueueManager:
         return self._parts.queues.declared
 
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
-        """Send dead letters, or journaled messages, to their destinations once more, as new messages.
+        """Send dead letters, or journaled messages, to their destinations again, as new messages.
 
         Args:
             queue: a dead-letter queue or a journal.

@@ -234,6 +234,6 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
 
 
 def _waits(lane: Lane, position: int) -> bool:
-    """Whether a stored message waits in a lane, in memory or on disk. If not, it was sent, and may come back."""
+    """Whether a stored message waits in a lane, in memory or on disk. If not, it was sent, and may return there."""
     window = lane.window
     return position > window.read_through or any(message.position == position for message in window)

@@ -1,4 +1,4 @@
-"""A queue's requirements for incoming messages: senders, signatures, encryption.
+"""A queue's requirements for incoming messages: senders, signatures and encryption.
 
 [MS-MQDMPR] 3.1.1.2, [MS-MQQB] 3.1.5.8.3
 """

@@ -1,4 +1,4 @@
-"""The purge of a queue: the last position to delete in each lane."""
+"""The purge of a queue, with the last position to delete in each lane."""
 
 from __future__ import annotations
 

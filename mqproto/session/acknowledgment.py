@@ -178,7 +178,7 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
 
 
 def time_acknowledgment(data: SessionData, now: Moment) -> None:
-    """Measure the time to acknowledge, for one message at a time: the last of those that were sent together."""
+    """Measure how long acknowledgments take, for one message at a time: the last of those that were sent together."""
     assert data.timed_ms is not None
     if ahead(acknowledged_count(data), data.timed_number) < HALF_CIRCLE:
         took_ms, known_ms = now.uptime_ms - data.timed_ms, data.acknowledged_ms

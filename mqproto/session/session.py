@@ -1,4 +1,4 @@
-"""A session as its queue manager sees it: turns bytes into UserMessages, and back.  3.1.5, 3.1.6"""
+"""A session as its queue manager sees it: it turns bytes into UserMessages, and these into bytes.  3.1.5, 3.1.6"""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Session:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the peer, which opened the session, has not yet identified itself, or the session is not yet open."""
+        """Whether the peer has connected to us, and the session is not open yet."""
         return self.is_accepted and self.data.state in (
             SessionState.WAITING_EC_MSG,
             SessionState.WAITING_CP_MSG,

@@ -1,4 +1,4 @@
-"""Messages that were sent, resends after a missing OrderAck, and how long to wait for one.  3.1.2.6, 3.1.6.5"""
+"""Keeps track of sent messages, waits for their OrderAck, and resends them if it does not come.  3.1.2.6, 3.1.6.5"""
 
 from __future__ import annotations
 

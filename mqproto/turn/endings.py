@@ -1,4 +1,4 @@
-"""The ways in which messages end: received, refused, expired, deleted. manager/outcomes.py has the consequences."""
+"""The ways in which messages end: received, refused, expired or deleted. manager/outcomes.py has the consequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waypoints: the steps of each message, with place and time, as notes with its identifier.
+"""Waypoints, which are the steps of each message: notes with its identifier, the place and the time.
 
 The parts of a queue manager report each step in the life of a message to a `Waypoints`, which by default records
 nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it belongs

@@ -1,4 +1,4 @@
-"""The wire: turns packets of MSMQ into records, and back.  Begin with README.md.
+"""The wire, where packets of MSMQ become records, and records become packets.  Begin with README.md.
 
 `decode_packet` and `encode_packet` turn whole packets into records and back, `check_packet` only judges one, and
 `PacketBuffer` finds the packets in a stream. patch.py changes packets without decoding them, alike/ recognizes and

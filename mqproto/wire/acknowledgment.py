@@ -182,7 +182,7 @@ class AcknowledgmentPacket(Anywhere, Base, Generic[A]):
         return fields
 
     def _judge(self, message: UserMessage) -> OrderAckBody | FinalAckBody:
-        """Return the body of this kind of acknowledgment; refuse any other message."""
+        """Return the body of an acknowledgment of this kind; refuse any other message."""
         body = acknowledgment_in(message)
         if body is None or type(body) is not self.body.kind:
             at = properties_offset(encode_packet(message)) + message_properties_header.offset_of(

@@ -1,4 +1,4 @@
-"""The codec that nodes run: generated.py, about eighty times as fast as interpreting the layouts.
+"""The codec that nodes run. It is generated.py, which is about eighty times as fast as interpreting the layouts.
 
 It only accepts or refuses. After a refusal, the reference codec takes the same bytes, or the same record, and words the
 error. So both refuse the same input by construction, and a test checks that they accept the same input.

@@ -1,4 +1,4 @@
-"""The reference reader and writer: construct interprets the layouts.
+"""The reference reader and writer, in which construct interprets the layouts.
 
 It is about eighty times slower than codec.py, which is generated from the same layouts and uses this module to word its
 refusals. Tools that need every byte use `read`.

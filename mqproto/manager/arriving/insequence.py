@@ -1,4 +1,4 @@
-"""Transactional messages at their destination: accepted in order, and once.  3.1.5.8.6, 3.1.6.9"""
+"""Accepts transactional messages at their destination, in order and once.  3.1.5.8.6, 3.1.6.9"""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class InSequence:
         """The numbers of deleted queues, by source and by the source's name for the queue."""
 
     def arrived(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
-        """Accept messages in order and once; hold early ones; drop those that came before.  3.1.5.8.6
+        """Accept messages in order and once; hold those that come early; drop those that came before.  3.1.5.8.6
 
         If the message that comes next is refused because its time is over or the queue is full, the refusal is final:
         the sequence goes on after it, and a FinalAck tells its sender.

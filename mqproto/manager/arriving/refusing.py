@@ -1,4 +1,4 @@
-"""Messages that end at their destination or after too many hops, and answers to senders.  3.1.5.8.2, 3.1.5.8.8"""
+"""Ends messages at their destination or after too many hops, and answers their senders.  3.1.5.8.2, 3.1.5.8.8"""
 
 from __future__ import annotations
 

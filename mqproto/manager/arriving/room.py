@@ -1,4 +1,4 @@
-"""Decides whether the store has room for arriving messages, and which messages are dropped if not.  3.1.5.8.8"""
+"""Decides whether the store has room for arriving messages, and which messages to drop if it has none.  3.1.5.8.8"""
 
 from __future__ import annotations
 

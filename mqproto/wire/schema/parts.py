@@ -1,4 +1,4 @@
-"""The parts that layouts are made of, besides construct's integers: texts, padding, choices, lists.
+"""The parts that layouts are made of, besides construct's integers: texts, padding, choices and lists.
 
 No part reads beyond the available bytes. A part raises a Fault for a value that it refuses.
 """
