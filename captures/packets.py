@@ -1,4 +1,4 @@
-"""The packets in a capture: who sent them to whom, when, and where they are in the file.
+"""Finds the packets in a capture: who sent them to whom, when, and where they are in the file.
 
 Everything is read in one pass and in bounded memory. Whatever is not a packet is counted, never silently ignored:
 `Totals` accounts for every frame and for every byte of every stream.

@@ -1,4 +1,4 @@
-"""A captured conversation as a script for one side: its packets, their times, and the answers.
+"""Turns a captured conversation into a script for one side: its packets, their times, and the answers.
 
 `survey` counts the messages of each side on each connection, `choose` picks a side of one conversation, and
 `read_script` reads that side's part. Nothing here is adapted to another peer; `simulator/replay` does that.

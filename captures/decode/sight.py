@@ -1,4 +1,4 @@
-"""One packet of a capture, with everything that is known when it is read: kind, names, and acknowledged packets."""
+"""One packet of a capture, with everything that is known when it is read: its kind, names and acknowledged packets."""
 
 from __future__ import annotations
 

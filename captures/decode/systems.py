@@ -1,4 +1,4 @@
-"""Captures of different systems: messages with the same identifiers have different contents.
+"""Recognizes captures of different systems, in which messages with the same identifiers have different contents.
 
 Examples are two runs of a test, a laboratory that was set up again, and cloned machines. A message is identified by
 its source and its number. On its first hop, only its source has handled it. A faulty source may give one number to

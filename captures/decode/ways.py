@@ -1,4 +1,4 @@
-"""Where and when a capture has gaps between queue managers: messages may have crossed there unseen.
+"""Finds where and when a capture has gaps between queue managers, in which messages may have crossed unseen.
 
 A rule that relies on something not having happened asks here if the capture would show it. This covers only the ways
 that appear in the capture; nobody can know about a way that does not appear at all.
@@ -317,7 +317,7 @@ class Ways:
                 self._fall_silent(kept[node], lacking[node], silent)
 
     def _fall_silent(self, kept: list[Silence], spans: list[Span], more: Iterable[Silence]) -> None:
-        """Add silent ends; beyond the limit the earliest become gaps, even if no other connection replaces theirs."""
+        """Add silent ends. Beyond the limit, the earliest become gaps, even if no other connection replaces theirs."""
         for each in _put_in_order(kept, more):
             until_ns = next((span.until_ns for span in self._replaced([each])), NEVER)
             _put(spans, Span(Lack.LOST, each.last_ns, until_ns, sender=each.sender, place=each.place))

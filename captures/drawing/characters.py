@@ -1,4 +1,4 @@
-"""A ladder as text, for terminals: the rows that ladder.py draws as SVG."""
+"""Draws a ladder as text, for terminals, with the rows that ladder.py draws as SVG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of every kind of capture file: frames with their time and place, and possibly damage."""
+"""The content of every kind of capture file: frames with their time and place, and damage if there is any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both sides of a connection, as one interface saw them, in causal order.  [RFC 9293] 3.4, 3.10.7.4
+"""Puts both sides of a connection, as one interface saw them, in causal order.  [RFC 9293] 3.4, 3.10.7.4
 
 TCP's acknowledgment numbers are the clock of a connection: the sender of a segment with number K had received all of
 the other side's bytes before K. So its bytes are handed out after those bytes, whatever the order of frames in a

@@ -1,4 +1,4 @@
-"""Byte streams as frames of a TCP connection, so Wireshark can follow a run that was never sniffed.
+"""Shows byte streams as frames of a TCP connection, so Wireshark can follow a run that was never sniffed.
 
 A node or a link proxy knows who opened a connection, which bytes went which way, and how it ended. This module adds
 the rest, as a network without loss or delay would have shown it: handshake, segments, acknowledgments.

@@ -278,7 +278,7 @@ class Direction:
         self._recent.forget()
 
     def settle(self) -> None:
-        """End the stream: missing bytes will not come any more."""
+        """End the stream: missing bytes will no longer come."""
         self.give_up()
         lacking_bytes = self._lacking_bytes
         if lacking_bytes > 0:

@@ -1,4 +1,4 @@
-"""IP packets: addresses, payloads, and fragments put together.  [RFC 791], [RFC 8200]"""
+"""Reads IP packets: their addresses and payloads, and fragments, which it puts together.  [RFC 791], [RFC 8200]"""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ LONGEST_BYTES: Final = 9_216
 NEAR_COUNT: Final = 8
 """A fault rests on this many packets of a connection, up to the packet that shows it; their frames are checked."""
 SAMPLE_COUNT: Final = 16
-"""How many frames of one sender have their checksums checked."""
+"""For how many frames of one sender the checksums are checked."""
 WAYS_LIMIT: Final = 1 << 16
-"""How many directions of connections have their progress remembered."""
+"""For how many directions of connections the progress is remembered."""
 
 Caught = tuple[Frame, Segment]
 

@@ -1,4 +1,4 @@
-"""TCP reassembly: from segments to the bytes that each side sent, in causal order.  [RFC 9293] 3.4, 3.10.7.4
+"""TCP reassembly, which turns segments into the bytes that each side sent, in causal order.  [RFC 9293] 3.4, 3.10.7.4
 
 A `Connection` has a `View` for each interface that saw it, and a view has a `Sender` for each side. `Reassembler` reads
 a capture of any size, and keeps a bounded part of it.

@@ -1,4 +1,5 @@
-"""Interfaces that each have a part of the traffic, and are read as one. The first segments of a capture show which.
+"""Finds interfaces that each have a part of the traffic, and are read as one. The first segments of a capture show
+them.
 
 A full-duplex TAP has an interface for each direction of a line. A capture shows this if no connection has both
 directions at one interface, and some connection has one direction at one interface and the other at another.

@@ -1,4 +1,4 @@
-"""TCP segments: read from IP packets, written as Ethernet frames.  [RFC 894], [RFC 791], [RFC 9293]"""
+"""Reads TCP segments from IP packets, and writes them as Ethernet frames.  [RFC 894], [RFC 791], [RFC 9293]"""
 
 from __future__ import annotations
 

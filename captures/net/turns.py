@@ -11,7 +11,7 @@ from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 TURNS_LIMIT: Final = 100_000
 """How many turns are kept; a capture may begin and end any number of connections."""
 FOLLOWED_LIMIT: Final = 16_384
-"""How many connections at a time have their turns remembered."""
+"""For how many connections at a time the turns are remembered."""
 
 
 class Turned(Enum):

@@ -1,4 +1,4 @@
-"""One UDP datagram over IPv4 as an Ethernet frame.  [RFC 768]"""
+"""Writes one UDP datagram over IPv4 as an Ethernet frame.  [RFC 768]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames that sniffers lose, see late, see twice, or cut; and frames on another link layer."""
+"""Loses, delays, repeats and cuts frames, as sniffers do, and puts frames on another link layer."""
 
 from __future__ import annotations
 

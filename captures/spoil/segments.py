@@ -1,4 +1,4 @@
-"""The same segments as other cards and kernels would have shown them: joined, cut up, or before their SYN.
+"""Shows the same segments as other cards and kernels would have shown them: joined, cut up, or before their SYN.
 
 Both sides sent and received the same; a sniffer on one of the machines sees how its own kernel hands segments to
 its card (TSO) and takes them from it (GRO). Frames without a whole TCP segment stay unchanged, as do fragments.

@@ -88,7 +88,7 @@ class Sent:
 
     @property
     def is_settled(self) -> bool:
-        """Whether acknowledgments cannot tell any more about this message."""
+        """Whether no acknowledgment can say anything new about this message."""
         return self.acknowledged_by is not None and (not self.recoverable or self.saved_by is not None)
 
 
@@ -321,7 +321,7 @@ class Half:
         return saved
 
     def _within_reach(self, waiting: deque[Sent]) -> deque[Sent]:
-        """Drop messages from the front whose numbers no header can reveal any more; return the rest."""
+        """Drop messages from the front whose numbers no header can reveal now; return the rest."""
         first = self.unnumbered[0].packet if self.unnumbered else None
         while waiting and waiting[0].most is None and (first is None or waiting[0].packet < first):
             waiting.popleft()

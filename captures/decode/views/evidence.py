@@ -1,4 +1,4 @@
-"""What keys prove about a message, in lines below it."""
+"""Shows, in lines below a message, what keys prove about it."""
 
 from __future__ import annotations
 

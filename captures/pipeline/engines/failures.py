@@ -1,4 +1,4 @@
-"""Errors of failed jobs: one line with what failed and where, instead of the tracebacks of two languages."""
+"""Errors of failed jobs: a line that says what failed and where, instead of the tracebacks of two languages."""
 
 from __future__ import annotations
 

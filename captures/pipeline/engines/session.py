@@ -1,4 +1,4 @@
-"""One Spark session: on this machine by default, on a cluster that is named, or a session that exists already.
+"""One Spark session: by default on this machine, else on a named cluster; or a session that exists already.
 
 Spark's own log goes to a file. An error is one line that names it.
 """

@@ -1,4 +1,4 @@
-"""Runs stages by Spark, wherever its executors are: each is one DataFrame, and rows go by Spark's own shuffle.
+"""Runs stages by Spark, wherever its executors are. Each stage is one DataFrame, and rows go by Spark's own shuffle.
 
 The rows of such a DataFrame are batches on their way (engine.py), and the results of its tasks. It stays on the
 disks of executors as long as a later stage reads it; lost parts are made again.

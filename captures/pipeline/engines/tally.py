@@ -1,4 +1,4 @@
-"""The progress of a stage in Spark: workers count, and the driver reports to a listener now and then."""
+"""The progress of a stage in Spark, which workers count, and which the driver reports to a listener now and then."""
 
 from __future__ import annotations
 

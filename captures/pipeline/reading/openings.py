@@ -1,4 +1,4 @@
-"""The beginnings of connections in a range, which tell whether connections are the same.
+"""The beginnings of connections in a range, which show whether connections are the same.
 
 These are the segments for mqproto.captures.translation.Translations: for each pair of ends the first,
 those with a SYN, and after each of these the first with payload.

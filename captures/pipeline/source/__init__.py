@@ -1,1 +1,1 @@
-"""Where captures are, and their frames and TCP segments as columns."""
+"""Finds captures, and reads their frames and TCP segments as columns."""

@@ -1,4 +1,4 @@
-"""New captures in folders, and which of them are complete: the input of a Spark stream.
+"""Finds new captures in folders, and which of them are complete, as the input of a Spark stream.
 
 A sniffer begins a new file when one is large or old enough. So a file of a series is complete when there is a later
 one. The last one, and a file outside any series, is complete when nothing has been written to it for a while.

@@ -1,4 +1,4 @@
-"""The heads of many frames at once: link layers as in mqproto.captures.net.links, IP as in
+"""Reads the heads of many frames at once: link layers as in mqproto.captures.net.links, IP as in
 mqproto.captures.net.ip.
 
 Results are exactly what those modules give for each frame. Fragments, extension headers and damaged frames

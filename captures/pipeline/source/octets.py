@@ -1,4 +1,4 @@
-"""Bytes and texts of many packets at once: gathered from where they are, checked, compared, and spelt.
+"""Gathers, checks, compares and spells the bytes and texts of many packets at once.
 
 Places are vectors of starts and sizes in one array of bytes, such as a mapped file.
 """

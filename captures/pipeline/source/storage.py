@@ -1,4 +1,4 @@
-"""Where captures are: files on this machine by path, and objects that pyarrow reaches by URI.
+"""Opens captures where they are: files on this machine by path, and objects that pyarrow reaches by URI.
 
 pyarrow handles `s3://`, `gs://`, `abfs://` and `hdfs://`, and finds credentials in its own ways. AWS_ENDPOINT_URL_S3 or
 AWS_ENDPOINT_URL names an S3 server other than Amazon's, as for Amazon's own tools. `file://` is a path.

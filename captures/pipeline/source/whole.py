@@ -1,4 +1,4 @@
-"""Files that are complete or absent, whatever writes them, and however often."""
+"""Writes files so that each is complete or absent, even if a task that writes it fails or runs twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 def whole(target: Path) -> Iterator[Path]:
     """Yield a file to write in the block; if the block ends well, it replaces `target`. Missing folders are made.
 
-    It has a unique name, so that a task that runs twice at a time does not write into the other's file.
+    The file to write has a unique name, so that two runs of one task at the same time do not write into one file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")

@@ -1,4 +1,4 @@
-"""From packets' rows to sessions, sequences, histories and findings: plain functions and classes on Arrow batches.
+"""Makes sessions, sequences, histories and findings from rows of packets: plain functions and classes on Arrow batches.
 
 Each module is one stage. Its COLUMNS name what it reads, KEY groups the rows, ORDER sorts them, and SCHEMAS has its
 tables. Spark, or a test, does the grouping and sorting. Stages keep state from batch to batch, with the limits and

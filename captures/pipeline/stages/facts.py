@@ -1,4 +1,4 @@
-"""Rows of packets as the facts that the rules of `mqproto.captures.decode` read."""
+"""Turns rows of packets into the facts that the rules of `mqproto.captures.decode` read."""
 
 from __future__ import annotations
 

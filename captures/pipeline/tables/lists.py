@@ -1,4 +1,4 @@
-"""Arrow batches as lists of values, column by column, and back: no stage takes a row apart."""
+"""Turns Arrow batches into lists of values, column by column, and back, so that no stage takes a row apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of many streams in order, with columns that tell which frame brought them."""
+"""The bytes of many streams in order, with columns that show which frame brought them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged copies among segments, found as in mqproto.captures.net.recent: their content is removed."""
+"""Finds damaged copies among segments, as mqproto.captures.net.recent does, and removes their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packets in the chunks of many streams: all at once where nothing is wrong, otherwise by
+"""Cuts the chunks of many streams into packets: all at once where nothing is wrong, otherwise by
 mqproto.captures.framing.
 
 A packet is known by its place and its size; everything else about it is looked up in the chunks

@@ -1,6 +1,6 @@
 """Common parts of the report's SQL statements over the tables.
 
-A statement itself states the order of its rows: the column `place` gives the order of the table.
+Each statement states the order of its rows; the column `place` gives the order of the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts of problems: findings by code, arrivals by verdict, sessions by their ends."""
+"""Counts of problems: findings by code, arrivals by verdict, and sessions by their ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of packets that messages and findings refer to, all found in one pass over the table of packets."""
+"""Finds, in one pass over the table of packets, the places of all packets that messages and findings refer to."""
 
 from __future__ import annotations
 

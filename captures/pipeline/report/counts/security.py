@@ -1,4 +1,4 @@
-"""Which messages are signed and encrypted, by whom, and what keys prove.
+"""Counts which messages are signed and encrypted, and by whom, and what keys prove.
 
 A message crosses several hops, and may be sent again: it counts once, by the packet that HISTORIES names as its first.
 """

@@ -1,4 +1,4 @@
-"""Numbers, times and strangers' texts as people read them."""
+"""Writes numbers, times and strangers' texts for people."""
 
 from __future__ import annotations
 

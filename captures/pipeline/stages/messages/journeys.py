@@ -1,4 +1,4 @@
-"""Messages that crossed a hop twice, and why; and intermediates that changed messages on their way.
+"""Finds messages that crossed a hop twice, and why; and intermediates that changed messages on their way.
 
 The rules are those of `mqproto.captures.decode.journeys`. All packets with one message come to one stage, and so do the
 packets that show its end.

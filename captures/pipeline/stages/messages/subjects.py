@@ -1,4 +1,4 @@
-"""Packets by the messages that they carry, and by the messages that they are about."""
+"""Orders packets by the messages that they carry, and by the messages that they are about."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stages as tasks, each in the module of its table: which rows go to which task, and where tables go."""
+"""Runs stages as tasks. The module of each table says which rows go to which task, and where its tables go."""

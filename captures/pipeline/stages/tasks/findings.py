@@ -1,4 +1,4 @@
-"""Findings, with the places of the packets that they are about."""
+"""Gives findings the places of the packets that they are about."""
 
 from __future__ import annotations
 

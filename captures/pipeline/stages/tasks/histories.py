@@ -1,4 +1,4 @@
-"""The messages of a bucket: those kept by an earlier run, and new ones; and their outcomes."""
+"""The messages of a bucket, both new ones and those kept by an earlier run, and their outcomes."""
 
 from __future__ import annotations
 

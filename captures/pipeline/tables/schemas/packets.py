@@ -1,4 +1,4 @@
-"""The tables of packets: what each says by itself, and what it is to its session and to others."""
+"""The tables of packets: what each packet says by itself, and how it relates to its session and to other packets."""
 
 from __future__ import annotations
 

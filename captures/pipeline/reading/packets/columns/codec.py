@@ -1,4 +1,4 @@
-"""Packets and Pings one by one: decoded by the codec, and described by mqproto.captures.decode."""
+"""Reads packets and Pings one by one: the codec decodes them, and mqproto.captures.decode describes them."""
 
 from __future__ import annotations
 

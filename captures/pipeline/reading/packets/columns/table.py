@@ -1,4 +1,4 @@
-"""Packets and Pings as rows of PACKET_SCHEMA.
+"""Turns packets and Pings into rows of PACKET_SCHEMA.
 
 The layouts say where the bytes are and which packets follow the rules, and walk.py reads by them. Rows that the walk
 refuses go through the codec one by one, whose verdict and words count.

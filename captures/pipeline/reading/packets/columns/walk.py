@@ -1,4 +1,4 @@
-"""The third reader of the layouts: one record of many packets at once, with vectors instead of numbers.
+"""The third reader of the layouts, which reads a record of many packets at once, with vectors instead of numbers.
 
 construct reads a packet by its layout, the generated codec reads it at the speed of `struct`; here a field is read in
 all packets before the next one. `this` expressions work on vectors as on numbers, a rule tells which rows break it, a
