@@ -1,8 +1,8 @@
 """Format names as packets carry them: a type in UserHeader.Flags, and a value that does not repeat the type.
 
 A private queue on the computer of the source, the destination or the administration queue travels as its number alone.
-The queue manager's GUID is elsewhere in the packet, so conversions in both directions need it.  [MS-MQMQ] 2.2.18.1.5 A
-connector queue travels as the public queue with its GUID, and is read as a public queue.
+The queue manager's GUID is elsewhere in the packet, so conversions in both directions need it. A connector queue
+travels as the public queue with its GUID, and is read as a public queue.  [MS-MQMQ] 2.2.18.1.5
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ class AcknowledgedMessages:
         self._desk.endings.append(ending)
 
     def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
-        """Remove the dead letter of a message in doubt, if it is still there: a destination has told the outcome.
+        """Remove the dead letter of a message in doubt, if it is still there: a destination has reported the outcome.
 
         An application that has received the letter without settling it will find nothing to settle.
         """

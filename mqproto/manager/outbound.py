@@ -247,8 +247,8 @@ class Outbound:
 
         They leave over a session with the address where it was met.
 
-        At most ANSWERS messages wait for each, in at most STRANGERS_QUEUES queues for all together. Another queue
-        then takes over an empty one.
+        At most ANSWERS messages wait for each queue manager, in at most STRANGERS_QUEUES queues in all. Beyond that, a
+        new queue takes over an empty one.
         """
         if self._neighbours.met.get(manager) is None:
             return None

@@ -184,7 +184,7 @@ class QueueManager:
         """Bytes arrived. Bytes on a session that is already closed are dropped.
 
         Returns:
-            The bytes of all packets that are complete now, including bytes of theirs that came earlier.
+            How many bytes all packets have that are complete now, including bytes of theirs that came earlier.
         """
         transports, arrivals = self._parts.transports, self._parts.arrivals
         found = transports.sessions.get(session)

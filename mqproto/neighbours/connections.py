@@ -94,7 +94,7 @@ class Neighbour:
         """The queues that may have messages to read from the store."""
         self.session: Session | None = None
         self.connected = False
-        """Whether the session has been seen open."""
+        """Whether it has been noticed that the session is open."""
         self.better: Session | None = None
         """A session with an earlier next hop, open or being opened, while the session with a later one is in use."""
         self.better_index = 0

@@ -88,7 +88,7 @@ class QueueWindow:
         )
 
     def takes(self, count: int, size_bytes: int) -> bool:
-        """Whether `count` more messages, of `size_bytes` in all, would stay in memory; a single message may be long."""
+        """Whether `count` more messages, of `size_bytes` in all, would stay in memory; a single one may be larger."""
         return self.fits and (
             count == 1
             or (len(self._ready) + count <= self._limit and self._bytes + size_bytes <= self._limit_bytes)

@@ -158,8 +158,8 @@ class SessionData:
     acknowledged_ms: float | None = None
     """The time that the neighbour has recently taken to acknowledge a message; None if it has not acknowledged any."""
     completed: list[InFlight] = field(default_factory=list)
-    """Messages completed since the queue manager last looked: the neighbour has express ones, and has saved recoverable
-    ones.
+    """Messages completed since the queue manager last looked: the neighbour has received the express ones, and saved
+    the recoverable ones.
     """
 
     outbox: list[bytes] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Remembers the dead letters of messages that may have arrived, until their destinations tell the outcome.  [MS-MQQB]
+"""Remembers the dead letters of messages that may have arrived, until their destinations report the outcome.  [MS-MQQB]
 3.1.1.1.1.7
 
 With `expire_sent = figures` a transactional message expires even if it was sent and its OrderAck is awaited. Its

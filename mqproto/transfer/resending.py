@@ -63,8 +63,8 @@ class OrderAckWait:
         self._overdue_ms: int | None = None
         """The deadline of the OrderAck that was awaited when the last session ended."""
         self._would_be_due_ms: int | None = None
-        """In a session in which no message is known to be out: the deadline of the OrderAck for messages that turn out
-        to be out once earlier, returned messages are withdrawn.
+        """In a session in which no message is known to have been sent: the deadline of the OrderAck for messages that
+        turn out to have been sent, once earlier messages that returned are withdrawn.
         """
 
     @property
@@ -83,7 +83,7 @@ class OrderAckWait:
         return self.interval_index > 0
 
     def begin(self, now: Moment) -> None:
-        """Begin to await an OrderAck, because messages are out."""
+        """Begin to await an OrderAck, because messages have been sent."""
         self._start(now.uptime_ms + self.interval_ms)
 
     def _start(self, due_ms: int) -> None:
@@ -97,7 +97,7 @@ class OrderAckWait:
             self.begin(now)
 
     def stop(self) -> None:
-        """Stop waiting, because no message is out."""
+        """Stop waiting, because no message awaits an OrderAck."""
         self._overdue_ms = self._would_be_due_ms = None
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
@@ -119,7 +119,7 @@ class OrderAckWait:
             self._would_be_due_ms = now.uptime_ms + self.interval_ms
 
     def resume(self) -> None:
-        """Wait again, because messages were withdrawn and later ones turn out to be out."""
+        """Wait again, because messages were withdrawn and later ones turn out to have been sent."""
         if self._would_be_due_ms is not None:
             self._start(self._would_be_due_ms)
 

@@ -67,7 +67,7 @@ class ProtectionError(MqprotoError):
 
     Args:
         message_class: the class that is reported to its sender.
-        reason: one line for an operator, without keys and decrypted text.
+        reason: one line for an operator, without keys or decrypted text.
     """
 
     def __init__(self, message_class: MessageClass, reason: str) -> None:

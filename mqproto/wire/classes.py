@@ -7,7 +7,7 @@ from typing import Final
 
 
 class MessageClass(IntEnum):
-    """The class of a message: an application's, an acknowledgment, or the reason for a refusal.
+    """The class of a message: an application's message, a positive acknowledgment, or a refusal with its reason.
 
     The names are the specification's without MQMSG_CLASS_. MessagePropertiesHeader.message_class stays a
     plain int, as applications may set classes of their own.

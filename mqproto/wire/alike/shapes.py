@@ -1,7 +1,7 @@
 """Judges the common parts of successive messages only once.
 
 In a stream of messages, nearly all bytes that decide whether a packet is valid repeat in the next packet: version,
-flags, names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same bytes, and with
+flags and names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same bytes, and with
 valid numbers and sizes, is valid, too, and needs no check of its own. These fields may differ:
 
     BaseHeader   PacketSize, which has to be the size of the packet
