@@ -51,7 +51,7 @@ class Kind(StrEnum):
     ENCRYPTED = "Encrypted"
     """The head of a TLS record, whose content cannot be read."""
     CUT = "Cut"
-    """A packet that the capture has too little of to show its kind."""
+    """A packet of which the capture has too little to show its kind."""
 
     __hash__ = str.__hash__  # Kinds are keys for every packet, and Enum's own is five times as slow.
 

@@ -113,7 +113,7 @@ def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tupl
 
 
 def bend(start: Point, end: Point, places: Iterable[Point], *, is_returned: bool) -> float:
-    """Return how far a way bends: away from a way back, and around queue managers between its ends."""
+    """Return how far a way bends, to stay away from a way back and from queue managers between its ends."""
     length = math.dist(start, end)
     for place in places:
         if place not in (start, end) and math.dist(start, place) + math.dist(place, end) < length * 1.03:

@@ -87,7 +87,8 @@ output.
 """
 _TAR_AT: Final = 257
 _TRACE_HEAD: Final = re.compile(rb".{72}\x02\x00[\x01\x02]\xc0", re.DOTALL)
-"""A buffer of an ETL file begins with its own 72 bytes; in the first buffer the head of the trace follows."""
+"""Matches the start of an ETL file: the first 72 bytes belong to its first buffer, and the head of the trace follows.
+"""
 HEAD_BYTES: Final = _TAR_AT + 5
 """How many bytes suffice to tell all of these apart."""
 

@@ -20,7 +20,7 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import Endpoint, Segment
 
 JUMP_LIMIT_BYTES: Final = 1 << 28
-"""A segment this far from the next expected byte belongs to another connection: no window is that wide."""
+"""A segment this many bytes from the next expected one belongs to another connection: no window is that wide."""
 COMPARED_BYTES: Final = 1 << 16
 """How many of the bytes already read are kept."""
 COMPARED_COUNT: Final = 1_024

@@ -42,7 +42,7 @@ class Sender(Direction):
         segment_count: how many of its segments have come.
         absent: whether nothing waits for it until it is seen again, because it has not been seen for a long time,
             though its bytes were acknowledged.
-        queue: the waiting chunks, in order; they have `queue_bytes`.
+        queue: the waiting chunks, in order; `queue_bytes` is their size.
     """
 
     def __init__(self, stream: Stream, held: Held) -> None:

@@ -71,7 +71,7 @@ class Master:
 
     @property
     def is_here(self) -> bool:
-        """Whether the driver need not be reached from another machine."""
+        """Whether no other machine has to reach the driver."""
         return self.is_local or self.name.startswith(
             ("local-cluster[", f"spark://{LOOPBACK}:", "spark://localhost:")
         )

@@ -31,7 +31,7 @@ KEPT: Final = 3
 """
 BASE_TIMEOUT_S: Final = 60
 PLAIN_PATH: Final = re.compile(r"[\w./+@%~-]+")
-"""A path that Java accepts in an option: it splits options at blanks, and names of archives at colons."""
+"""Matches a path that Java accepts in an option: it splits options at blanks, and names of archives at colons."""
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -53,7 +53,9 @@ SAMPLE_COUNT: Final = 64
 UNPACKED_PIECE_BYTES: Final = 1 << 20
 
 CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)
-"""Names that only captures have: in a folder, such a file is refused if it is not a capture; others are ignored."""
+"""Matches names that only captures have. In a folder, such a file is refused if it is not a capture; others are
+ignored.
+"""
 
 
 class Origin(NamedTuple):
@@ -134,7 +136,7 @@ class Range(NamedTuple):
     """The records of a capture that begin from `low` on and before `high`.
 
     high: for the last range the end of the file; for a packed file, beyond any end.
-    section: the state at `low`, if a record is known to begin there. None: the first record is searched for.
+    section: the state at `low`, if a record is known to begin there; None if the first record has to be searched for.
     """
 
     file: CaptureFile

@@ -45,7 +45,7 @@ ENHANCED_BYTES: Final = 28
 """The distance from the start of an Enhanced Packet Block, or the obsolete one, to its frame."""
 SIMPLE_BYTES: Final = 12
 FEW_BLOCKS: Final = 32
-"""Sections as short as this are read block by block: columns would take longer."""
+"""Sections with fewer blocks than this are read block by block: columns would take longer."""
 OPTION_LIMIT: Final = 16
 """Blocks with more options than this are checked one by one."""
 TIME_LIMIT_NS: Final = 2**62
@@ -126,7 +126,7 @@ class Stretch(NamedTuple):
     where: the name of the file in errors.
     low: where a record begins. The last record begins before `high`.
     section: the state at `low`.
-    is_assumed: the state is unknown; `section` has only the byte order, and any interface is accepted.
+    is_assumed: whether the state is unknown; then `section` has only the byte order, and any interface is accepted.
     cut_by: the fault that ends `data` before the file should end.
     """
 

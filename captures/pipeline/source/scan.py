@@ -42,7 +42,7 @@ from mqproto.captures.pipeline.source.storage import is_remote
 CHAIN: Final = 4
 """This many consecutive plausible records count as real; fewer suffice at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
-"""If no record begins within these bytes, the range leaves its beginning to the previous one."""
+"""If no record begins within this many bytes, the range leaves its beginning to the previous one."""
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
 """How many bytes after a range of an object are fetched for its records: at first, and then if those were too few."""
 FETCHES: Final = 4

@@ -21,5 +21,5 @@ BEGUN: Final = ("row_id", "file", "frame", "file_offset")
 
 RELATIONS: Final = packets.RELATIONS.schema
 FINDINGS: Final = schema_of(packets.FOUND)
-"""Findings, as `mqproto.captures.decode.Finding`, before their places are known."""
+"""The columns of findings, as in `mqproto.captures.decode.Finding`, before their places are known."""
 ENDINGS: Final = packets.ENDINGS.schema

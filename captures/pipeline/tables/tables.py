@@ -234,7 +234,7 @@ class Tables:
         return names if self.row is None else names | {self.row.state}
 
     def _restore(self, table: str) -> None:
-        """Make the counting version of a table its last, for readers that know nothing about runs."""
+        """Make the version that counts the last version of a table, for readers that know nothing about runs."""
         assert self.row is not None
         try:
             found, version = delta.opened(self.store, table), self.row.versions[table]

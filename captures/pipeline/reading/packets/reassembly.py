@@ -471,7 +471,7 @@ def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -
 
 
 class Smooth:
-    """The pairs whose segments simply follow one another, at one interface: no hole, no repetition, no overtaking.
+    """The pairs whose segments simply follow one another, at one interface, with no hole, repetition or overtaking.
 
     No segment is cut. A SYN begins its direction, and a FIN follows its last byte. RST and
     bare acknowledgments may be anywhere: they do not affect the bytes. No payload acknowledges more than the other

@@ -12,7 +12,7 @@ from mqproto.captures.pipeline.report.facts.overtime import Steps
 
 HOPS_LIMIT: Final = 500
 """The table has rows for this many hops with the most messages, this many with the longest waits, and this many with
-the slowest answers: more than most estates have, but a limit for traffic that somebody forged.
+the slowest answers: that is more than most estates have, and a limit for forged traffic.
 """
 RESENDERS_LIMIT: Final = 50
 _CHOSEN: Final = """

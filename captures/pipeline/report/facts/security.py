@@ -117,7 +117,8 @@ class Alike:
 class Security:
     """Counts of messages by protection, each by its first packet.
 
-    headed: those with a SecurityHeader. named: those with a sender named in it; claimed: the named without a signature.
+    headed: those with a SecurityHeader. named: those whose header names a sender; claimed: those of them without a
+        signature.
     signed, encrypted: those with a signature, or encryption; both, bare: those with both, or neither. unknown: cut
         short by the capture, so nobody can tell.
     holding, failing: those with a valid or an invalid signature; proved: those with a valid one of an identified

@@ -28,7 +28,7 @@ def escaped(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
 
 
 def took(before: str, ns: int, uncertainty_ns: int | None) -> Sentence:
-    """Return words with a duration as exact as the clocks allow: if it is below their uncertainty, only an upper limit.
+    """Return words with a duration as exact as the clocks allow; below their uncertainty, it is only an upper limit.
 
     Args:
         uncertainty_ns: 0 if one clock saw both events; None if the offset comes from packets in one direction, the

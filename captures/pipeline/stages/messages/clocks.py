@@ -202,7 +202,9 @@ def _all(pairs: Iterable[pa.RecordBatch]) -> dict[tuple[Place, Place, Hop], tupl
 
 
 def clocks(pairs: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return CLOCKS from all CLOCK_PAIRS: each point that shares packets with others, compared to the one with most."""
+    """Return CLOCKS from all CLOCK_PAIRS: each point that shares packets with others, compared to the one that shares
+    most.
+    """
     near = _near(pairs)
     rows: list[tuple[Any, ...]] = []
     left = sorted(near, key=lambda place: (-sum(each.packets for each in near[place].values()), place))

@@ -19,7 +19,8 @@ DRIFT_LIMIT_PPM: Final = 500
 SLACK_NS: Final = 1_000
 """A time written in microseconds may be too early by this much."""
 HULL_LIMIT: Final = 64
-"""The number of bounds kept on each side, the strictest ones; with fewer, the estimate is less exact but still true."""
+"""The number of bounds kept on each side, the strictest ones; with fewer, the estimate is less exact but still valid.
+"""
 BILLION: Final = 10**9
 
 Point = tuple[int, int]

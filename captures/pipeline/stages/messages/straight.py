@@ -77,7 +77,7 @@ class Straight:
 
 
 def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Straight]:
-    """Return which messages went straight, and these messages.
+    """Return whether each message went straight, and the messages that did.
 
     Args:
         rows: the rows of messages, one message after the other, as `grouping.Event` has them.

@@ -32,14 +32,16 @@ _OF_ALL: Final = ("number", "time_ns", "size_bytes", "position")
 LEAST: Final = 128
 """The minimum number of consecutive packets of a connection for which this is worth it."""
 MOST: Final = OUTSTANDING_LIMIT // 2
-"""The maximum number taken at a time. Counts wrap: with more messages, an acknowledgment could mean several of them."""
+"""The maximum number of packets taken at a time. Counts wrap: with more messages, an acknowledgment could mean several
+of them.
+"""
 FAR: Final = 0x4000
 """The furthest that an acknowledgment of saved messages may go back; beyond this it could also be going forward."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """Packets by columns.
+    """Packets as columns.
 
     is_message, recoverable: whether it is a UserMessage, and a recoverable one.
     has_header: whether there is a SessionHeader; the columns after it are its fields.
