@@ -1,4 +1,4 @@
-"""Times as people read them: every time that a capture can have; each is read back as it was written."""
+"""Times in the form that people read: every time that a capture can have is read back as it was written."""
 
 from __future__ import annotations
 
