@@ -1,6 +1,6 @@
-"""How fast it is here: `python -m tests.bench chain` for one measurement; without a name, all of them.
+"""Measures how fast mqproto is here: `python -m tests.bench chain`, or all measurements without a name.
 
-Status 1 for what is broken, such as a message lost; never for what is slow.
+The exit status is 1 if something is broken, as when a message is lost; it is never 1 because something is slow.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _measure(names: Sequence[str], options: Options, out: Path | None) -> int:
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """Return the first error within groups of any size, if all are our own or there is only one; else the group."""
+    """Return the first error within nested groups if all errors are our own or there is only one; else the group."""
     while isinstance(error, BaseExceptionGroup):
         if len(error.exceptions) > 1 and error.split(MqprotoError)[1] is not None:
             return error

@@ -37,17 +37,18 @@ QUICK_MB: Final = 22
 WARM_UP_PACKETS: Final = 20_000
 RANGE_BYTES: Final = 64 << 20
 WARM_UP_RANGE_BYTES: Final = 1 << 20
-"""So small that every core's worker has something to do."""
+"""The size of a range in the warm-up, in bytes: so small that every core's worker has something to do."""
 MEGABYTE: Final = 10**6
 PACKET_BYTES: Final = 724
 """The average size of a packet in the capture."""
 ROUNDS_MB: Final = 1_000
-"""Captures smaller than this are analysed repeatedly, until this much has been read."""
+"""In megabytes: a capture smaller than this is analysed repeatedly, until this much has been read."""
 WANTED_PER_S: Final = {"source to header columns": 400_000, "table of packets": 200_000, "all tables": 50_000}
 SOURCE, TABLE, WHOLE = WANTED_PER_S
 WANTED_FLAT: Final = 1.5
 LIMIT_BYTES: Final = 2 << 30
-"""The resident memory that an executor may need: Java and its Python workers together, as Spark's `2g` has it."""
+"""The limit on an executor's resident memory, in bytes, for Java and its Python workers together: 2 GiB, Spark's `2g`.
+"""
 LAST_OF_TABLE: Final = "writing packets"
 """The stage whose end means that the table of packets is written."""
 
@@ -230,7 +231,7 @@ class Bench:
 
 
 def check(packets: int, capture: Capture, codes: Sequence[tuple[Any, str]]) -> None:
-    """Check that a capture has so many packets, and that there was no finding.
+    """Check that a capture has this number of packets, and that there was no finding.
 
     Raises:
         BenchError: it has another number of packets, or there was a finding.

@@ -44,18 +44,18 @@ MESSAGES: Final = 100_000
 QUICK_MESSAGES: Final = 5_000
 FLOW_MESSAGES: Final = 10_000
 AFTERMATH: Final = 5
-"""Before both cases are compared, one message flows for every so many that wait. Messages that moved on are still being
-cleared from the stores that they passed; this has a figure of its own, and ends before the others begin.
+"""Before the two cases are compared, one message flows for every AFTERMATH that wait. Meanwhile the stores that
+messages passed are still being cleared. This has a figure of its own, and ends before the comparison begins.
 """
 MIXED_EVERY: Final = 50
 MIXED_LEAST: Final = 1_000
 MIXED_SEED: Final = 0
 """Messages of mixed sizes have about 40 times as many bytes.
 
-So one of them waits for every MIXED_EVERY of one size, but at least MIXED_LEAST.
+So one of them waits for every MIXED_EVERY messages of one size, but at least MIXED_LEAST of them wait.
 """
 LIMIT_MB: Final = 200
-"""The resident memory that no node may exceed, however many messages wait."""
+"""The limit, in megabytes, on the resident memory of a node, however many messages wait."""
 MEGABYTE: Final = 10**6
 WANTED_RATIO: Final = 0.8
 WANTED_SERVES_S: Final = 5
@@ -118,7 +118,7 @@ async def _of_one_size(messages: int, rounds: int, told: Told) -> Result:
 
 
 async def _of_mixed_sizes(messages: int, rounds: int, told: Told) -> Result:
-    """Let them wait and be received without a restart, and again with restarts."""
+    """Let messages wait and be received without a restart, and again with restarts."""
     flowing = max(1, messages // AFTERMATH)
     async with row(in_a_row()) as nodes:
         traffic = nodes.traffic(mixed(orders(2 * (messages + flowing), MIXED_SEED, HEAVY)))
@@ -172,7 +172,7 @@ class _Pile:
     def _note_cost(
         self, what: str, messages: int, before_s: Mapping[str, float | None], start_s: float
     ) -> None:
-        """Note the speed, and what all nodes together have spent on a message since then."""
+        """Note the speed, and the processor time that all nodes together have spent per message, since `start_s`."""
         self._note(what, "messages/s", messages / (trio.current_time() - start_s))
         spent_s = [difference(before_s[name], now_s) for name, now_s in self._nodes.cpu_s().items()]
         each = None if None in spent_s else 1e6 * sum(filter(None, spent_s)) / messages
@@ -210,7 +210,7 @@ class _Pile:
         self._look(DESTINATION, "all in its queue")
 
     async def take_all(self, kills: int) -> None:
-        """Kill the destination with all messages in its queue, start it again, `kills` times; then receive all of them.
+        """Kill and restart the destination, with all messages in its queue, `kills` times; then receive all of them.
 
         Each message is checked, and no copy of one may follow them.
         """
@@ -236,7 +236,7 @@ class _Pile:
         self._look()
 
     async def _until_all_wait(self) -> None:
-        """Wait until the intermediate has every message. It also holds, once, those that the sender sends again."""
+        """Wait until the intermediate has every message, including one copy of each that the sender sends again."""
         arrived = 0
 
         async def all_wait() -> bool:

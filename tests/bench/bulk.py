@@ -40,9 +40,9 @@ SPACING_NS: Final = 10_000
 BATCH: Final = 32
 """How many messages cross before they are acknowledged; a SessionAck can report at most 32 as saved."""
 BODY_BYTES: Final = range(100, 900)
-"""With the headers, packets have about 300 to 1,100 bytes."""
+"""The sizes of bodies, in bytes: with the headers, packets have about 300 to 1,100."""
 ORDER_ACK_EVERY: Final = 4
-"""An OrderAck comes after so many batches."""
+"""The number of batches after which an OrderAck comes."""
 
 _MESSAGE_ID: Final = base_header.sizeof() + user_header.offset_of("message_id")
 
@@ -181,7 +181,7 @@ class _Sender:
             self._send(Side.CLIENT, self._session_ack(Side.CLIENT, 0))
 
     def _order(self, number: int) -> tuple[bytes, int]:
-        """Return an order, and the place of its sequence number in it; the number before it follows there."""
+        """Return an order, and the offset of its sequence number in it; the previous number follows there."""
         transaction = TransactionHeader(
             flags=TransactionHeader.first.mask | TransactionHeader.last.mask,
             tx_sequence_id=self._sequence,
@@ -238,7 +238,7 @@ def write_capture(path: Path, packets: int, connections: int = 64, seed: int = 1
     """Write a pcapng file of at least `packets` packets, one per segment; return their number.
 
     Args:
-        connections: so many senders take turns, a batch each; at most 65,536.
+        connections: how many senders take turns, with one batch each; at most 65,536.
     """
     dice = random.Random(seed)
     with path.open("wb") as file:

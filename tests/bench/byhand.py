@@ -7,7 +7,7 @@ this code shows what generating costs, not what objects cost. Headers that the m
 to construct.
 
 test_byhand.py compares this code with the codec on valid and on broken packets. Nobody should want it instead: every
-offset and every rule is written twice, and it has no words for a refusal.  [MS-MQMQ] 2.2.19, 2.2.20
+offset and every rule is written twice, and it does not give reasons for refusals.  [MS-MQMQ] 2.2.19, 2.2.20
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COUNT: Final = struct.Struct("<H")
 
 SIGNATURE: Final = 0x524F494C
 OTHER_NAMES: Final = 0x7 << 13 | 0x7 << 16
-"""AdminType and ResponseType."""
+"""The bits of AdminType and ResponseType in the flags of a UserHeader."""
 
 _unpack_head: Final = HEAD.unpack_from
 _unpack_word: Final = WORD.unpack_from

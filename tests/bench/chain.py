@@ -30,12 +30,12 @@ from tests.bench.machine import flush_ms
 MESSAGES: Final = 20_000
 QUICK_MESSAGES: Final = 2_000
 WANTED_PER_S: Final = {64: 20_000, 1_024: 30_000}
-"""Wanted messages a second by window: MSMQ's default, and a window between two nodes of ours."""
+"""How many messages a second are wanted, by the size of the window: MSMQ's default, and that between nodes of ours."""
 WANTED_CPU_US: Final = 60
 PROTECTED: Final = "encrypted and signed"
 RATES: Final = (200, 2_000)
 SECONDS: Final = 15.0
-"""So there are 3,000 messages, at 200 a second; three of them are beyond p99.9."""
+"""For how long messages are sent, in seconds: 3,000 messages at 200 a second, of which three are beyond p99.9."""
 QUICK_SECONDS: Final = 1.5
 PERCENTILES: Final = (50, 99, 99.9)
 WANTED_MS: Final[dict[tuple[int, float], float]] = {(200, 99): 10}
@@ -85,7 +85,7 @@ async def measure_chain(options: Options, told: Told) -> Result:
 
 
 async def measure_latency(options: Options, told: Told) -> Result:
-    """Measure from when a message is due to be sent until its consumer has it, three flushes later. Raises as above."""
+    """Measure from when a message is due until its consumer has it, three flushes later. Raises the same errors."""
     seconds = QUICK_SECONDS if options.quick else SECONDS
     async with _beside(options) as others, row(in_a_row()) as nodes:
         await nodes.flood(WARM_UP_MESSAGES, alike(bytes(BODY_BYTES)))
@@ -117,7 +117,7 @@ async def measure_latency(options: Options, told: Told) -> Result:
 
 @asynccontextmanager
 async def _beside(options: Options) -> AsyncIterator[dict[str, nats.Chain]]:
-    """Run servers of NATS in both settings all the time, if they were asked for."""
+    """Run NATS servers with both settings all the time, if they were requested."""
     async with AsyncExitStack() as stack:
         yield {
             name: await stack.enter_async_context(nats.chain_of(flushed=flushed))
@@ -136,7 +136,7 @@ def _notes(others: dict[str, nats.Chain]) -> Iterator[str]:
 def _costs(
     title: str, flows: Sequence[Flow], per_s: float | None = None, cpu_us: float | None = None
 ) -> Iterator[Figure]:
-    """Return the figures of a chain, of nodes or of servers, that goes as fast as it can."""
+    """Return the figures of a chain of nodes or of servers that goes as fast as it can."""
     yield Figure(f"{title}: throughput", "messages/s", tuple(flow.messages_per_s for flow in flows), per_s)
     yield from _processors(title, flows, cpu_us)
     for name in THREE:

@@ -28,11 +28,11 @@ from tests.bench.figures import Figure, Options, Result, Told, in_turns, ratios
 
 BODY_BYTES: Final = 1_024
 MOST_BY_HAND: Final = 1.2
-"""How many times as long as code written by hand the generated code may take."""
+"""The limit for the time that the generated code takes, as a multiple of the time of code written by hand."""
 SLICE_S: Final = 0.01
-"""The approximate length of a turn."""
+"""The approximate length of a turn, in seconds."""
 SLICES: Final = 4
-"""How many turns each has in a round."""
+"""How many turns each of them has in a round."""
 GENERATED: Final = "generated"
 BY_HAND: Final = "by hand"
 CONSTRUCT: Final = "construct"

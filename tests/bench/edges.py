@@ -25,7 +25,7 @@ from tests.memory import memory
 AT_ONCE: Final = (1, 16, 64)
 SECONDS: Final = 1.0
 QUICK_SECONDS: Final = 0.3
-"""How long each server takes POSTs, for each number of connections."""
+"""How long, in seconds, each server takes POSTs in a quick measurement, for each number of connections."""
 DELIVERIES: Final = 500
 QUICK_DELIVERIES: Final = 150
 FLUSH: Final = "a flush of 64 KiB on disk, in each round"

@@ -18,7 +18,7 @@ UNKNOWN: Final = "unknown"
 """Shown if the system does not report a value."""
 HEADINGS: Final = ("figure", "unit", "min", "median", "max", "rounds", "wanted", "")
 NUMBERS: Final = range(2, 6)
-"""The headings that have numbers below them."""
+"""The positions of the headings that have numbers below them."""
 
 Told = Callable[[str], None]
 """A function that is told how far a measurement has come."""
@@ -30,7 +30,7 @@ class BenchError(MqprotoError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options that may be typed after a measurement; each measurement uses those that apply to it.
+    """The options that may follow the name of a measurement; each measurement uses those that apply to it.
 
     quick: small sizes, for a look.
     messages: how many messages; None for the usual number.
@@ -72,7 +72,7 @@ class Figure:
 
     @property
     def wanted(self) -> str:
-        """Return in words the wanted limits; empty if there are none."""
+        """Return the wanted limits in words; empty if there are none."""
         if self.at_least is not None:
             return f"at least {shown(self.at_least)}"
         return "" if self.at_most is None else f"at most {shown(self.at_most)}"
@@ -141,7 +141,7 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
 
 
 def shown(value: float | None) -> str:
-    """Return a number with three digits, or with all digits before the point."""
+    """Return a number with three digits, or with all digits before the decimal point if there are more."""
     if value is None:
         return UNKNOWN
     size = abs(value)
@@ -180,7 +180,7 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def as_json(machine: Mapping[str, str], results: Mapping[str, Result]) -> dict[str, Any]:
-    """Return the same for programs, with the values of all rounds for each figure."""
+    """Return everything as JSON for programs, with the values of all rounds for each figure."""
     return {
         "machine": dict(machine),
         "benchmarks": {

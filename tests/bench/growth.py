@@ -23,11 +23,11 @@ WANTED_GROWTH: Final = 2
 NODES: Final = 3
 """How many nodes are in a row, unless a measurement says otherwise."""
 BYTES_OF_ROUND: Final = 32 * 2**20
-"""The most bytes that the bodies of a round have in all, but at least LEAST_MESSAGES are sent."""
+"""The limit on the total size of the bodies of a round, in bytes; but at least LEAST_MESSAGES are sent."""
 LEAST_MESSAGES: Final = 8
 SMALL_BYTES: Final = 1_024
 LARGE_BYTES: Final = 64 * 1_024
-"""Up to SMALL_BYTES, a message should cost the same whatever its size; from LARGE_BYTES on, each byte should."""
+"""Sizes of messages: up to SMALL_BYTES, each message should cost the same; from LARGE_BYTES on, each byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def growth_of(costs: Sequence[float]) -> float:
 
 
 async def _sizes_and_nodes(plan: Plan, rounds: int, told: Told) -> tuple[Costs, Costs]:
-    """Measure in a row as long as the longest; messages for a node pass only the nodes before it."""
+    """Measure sizes and nodes in one row of the greatest length; messages for a node pass only the nodes before it."""
     names = [f"node-{number}" for number in range(1, max(*plan.nodes, NODES) + 1)]
     async with row(in_a_row(names, queues={name: [QUEUE] for name in names})) as nodes:
 

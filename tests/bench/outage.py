@@ -1,4 +1,4 @@
-"""`bench outage`: the node in the middle is killed under load and started again; when do messages flow?"""
+"""`bench outage`: the node in the middle is killed under load and started again; how soon do messages flow again?"""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tests.bench.load.traffic import alike
 
 PER_S: Final = 500
 SLICE: Final = 100
-"""How many messages are sent before a check whether to go on."""
+"""How many messages are sent between checks of whether to go on."""
 INTERVAL_S: Final = 3.0
-"""The least time for which messages flow before the next kill."""
+"""The least time, in seconds, for which messages flow before the next kill."""
 WANTED_S: Final = 2
 
 

@@ -14,7 +14,7 @@ from mqproto.simulator.base.processes import PROC, cpu_s_of, memory_of
 
 INTERVAL_S: Final = 0.25
 GROWTH: Final = 1.05
-"""The growth of resident memory after which shared pages are counted again; the kernel goes through all pages for it.
+"""The growth of resident memory after which shared pages are counted again; the kernel goes through all pages for that.
 """
 
 
@@ -58,7 +58,7 @@ def _share_of(pid: int) -> int:
 
 
 class Watch:
-    """Looks every quarter of a second, until the end of the block.
+    """Looks at the processes every quarter of a second, until the end of the block.
 
     with Watch() as watch:
         ...

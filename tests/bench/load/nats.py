@@ -36,7 +36,7 @@ from tests.bench.load.traffic import ALTERED, UNALTERED, check_delivery, send_wh
 
 PROGRAM: Final = "nats-server"
 SETTINGS: Final = {"NATS flushed": True, "NATS unflushed": False}
-"""Whether the server flushes each message before it is confirmed."""
+"""For each setting, whether the server flushes each message before confirming it."""
 NOTE: Final = (
     "of NATS each server's stream is a mirror of the one before it, and keeps all messages of a round where our nodes "
     "take them away; the window is what its producer has without a confirmation"
@@ -46,7 +46,7 @@ READ_BYTES: Final = 262_144
 NUMBER_BYTES: Final = 8
 """The size of a message's number, with which its body begins."""
 UNACKNOWLEDGED: Final = 1_000
-"""How many messages a consumer may have without an acknowledgment: the default."""
+"""The limit on messages that a consumer has not acknowledged yet: JetStream's default."""
 SUBJECT: Final = b"orders"
 DELIVERIES: Final = b"deliveries"
 CONNECT: Final = (
@@ -117,7 +117,7 @@ def answered(payload: bytes) -> dict[str, Any]:
     """Return JetStream's answer to a request, or to a message that was published.
 
     Raises:
-        BenchError: it refuses; the text has its own words.
+        BenchError: JetStream refuses; the text quotes its answer.
     """
     answer: dict[str, Any] = json.loads(payload)
     if "error" in answer:
@@ -166,7 +166,7 @@ class Connection:
         """Make a request to JetStream, before anything else is received.
 
         Raises:
-            BenchError: it refuses, or does not answer.
+            BenchError: JetStream refuses, or does not answer.
         """
         await self.send(published(subject.encode(), json.dumps(question).encode(), self.inbox + b"asked"))
         with trio.move_on_after(TIMEOUT_S):
@@ -246,7 +246,7 @@ class Stretch:
             await self._news.wait()
 
     async def _hear(self, count: int) -> None:
-        """Take the confirmations of so many messages."""
+        """Take confirmations until `count` messages of this stretch are confirmed."""
         while self._confirmed < self._first + count:
             found = await self._producer.receive()
             for message in found:
@@ -258,7 +258,7 @@ class Stretch:
             self._news = trio.Event()
 
     async def _receive(self, count: int) -> None:
-        """Take and acknowledge so many messages; acknowledging the last of a group covers the group."""
+        """Take and acknowledge `count` messages; acknowledging the last of a group covers the group."""
         waiting = 0
         while len(self.received) < count or waiting:
             found = await self._consumer.receive()
@@ -392,7 +392,7 @@ def program() -> str:
 
 @asynccontextmanager
 async def chain_of(*, flushed: bool) -> AsyncIterator[Chain]:
-    """Provide three servers in a row for the block, in a temporary folder; they end with it, however it ends.
+    """Provide three servers in a row for the block, in a temporary folder; they end with the block, however it ends.
 
     Raises:
         NodeError: a server does not start; the text is its own last line.

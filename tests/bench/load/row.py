@@ -31,7 +31,7 @@ from tests.bench.load.traffic import Bodies, Traffic
 
 BODY_BYTES: Final = 1_024
 WINDOW: Final = 64
-"""MSMQ's default."""
+"""The default WindowSize of every session, which is also MSMQ's."""
 WARM_UP_MESSAGES: Final = 2_000
 SENDER, INTERMEDIATE, DESTINATION = THREE = ("sender", "intermediate", "destination")
 """The names of a row of three."""
@@ -40,7 +40,7 @@ QUEUE: Final = "orders"
 PATIENCE_S: Final = 60.0
 PATIENCE_PER_MESSAGE_S: Final = 0.002
 AWAY_S: Final = 3_600.0
-"""How long a node may be down before its client gives up; measurements give up sooner."""
+"""How long, in seconds, a node may be down before its client gives up; measurements give up sooner."""
 LOOK_S: Final = 0.03
 KEY_BITS: Final = 2_048
 SETTINGS: Final = """
@@ -106,7 +106,7 @@ class Flow:
 
     @property
     def settled_per_s(self) -> float:
-        """Return the messages a second until all had arrived, received or not: for queues that are not empty."""
+        """Return how many messages a second arrived, received or not; this is for queues that are not empty."""
         return self.messages / self.settled_s
 
     def cpu_us(self, *names: str) -> float | None:
@@ -115,12 +115,12 @@ class Flow:
         return None if None in taken else 1e6 * sum(filter(None, taken)) / self.messages
 
     def flushes_per_s(self, name: str) -> float:
-        """Return how often a second this node had the disk flush."""
+        """Return how many times a second this node flushed to disk."""
         return self.flushes[name] / self.settled_s
 
 
 class Row:
-    """Running nodes, and a client of each; `row` makes it."""
+    """Running nodes, and a client for each; `row` makes it."""
 
     def __init__(self, supervisor: Supervisor, clients: Mapping[str, Client]) -> None:
         self.supervisor = supervisor

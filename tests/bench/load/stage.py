@@ -47,7 +47,7 @@ class Measured:
 
     cpu_us: processor time per message, for all its processes; None if the kernel does not report it.
     busy: the share of the time in which the load generator or the consumer had the processor.
-    median_ms: until a POST was answered; None for deliveries.
+    median_ms: the median time until a POST was answered; None for deliveries.
     """
 
     per_s: float
@@ -94,7 +94,7 @@ class Stage:
         )
 
     async def deliveries(self, deliverer: str, count: int, body_bytes: int) -> Measured:
-        """Have one program deliver so many messages.
+        """Have one program deliver `count` messages.
 
         Raises:
             BenchError: one was lost, came twice or out of the order of its group, or it took too long.
@@ -170,7 +170,7 @@ def check(deliverer: str, sent: Sequence[bytes], consumed: Sequence[str]) -> Non
     """Check that each message came once, in the order of its group.
 
     Raises:
-        BenchError: one did not.
+        BenchError: a message did not come once, or not in the order of its group.
     """
     wanted, came = _by_group([body.decode("ascii") for body in sent]), _by_group(consumed)
     if wanted != came:

@@ -137,7 +137,7 @@ async def test_traffic_of_which_not_all_was_accepted_is_not_in_order(
 async def test_a_stall_is_in_the_delay_of_all_that_were_due_in_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Coordinated omission: a test that starts each clock when it sends sees one slow message where there are many."""
+    """A test that starts each clock when sending sees one slow message instead of many: coordinated omission."""
     per_s, stalled_from_s, stalled_to_s, count = 100, 1.0, 3.0, 1_000
     start_s = trio.current_time()
     sent: list[Sent] = []

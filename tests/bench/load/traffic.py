@@ -2,7 +2,7 @@
 
 A paced producer sends each message when it is due, whether those before it have been answered or not. The time of a
 message begins when it was due. So a stall shows in the delay of every message that it held up, including those that
-could not even be sent meanwhile. Figures without these would look better than what a user sees.
+could not even be sent meanwhile. Figures without those delays would look better than what a user sees.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from mqproto.turn.guard import STRONG
 from tests.bench.figures import BenchError
 
 OUTSTANDING: Final = 4
-"""How many requests of a producer that sends as fast as it can may be without an answer."""
+"""The limit on unanswered requests of a producer that sends as fast as it can."""
 PACED_OUTSTANDING: Final = 32
-"""The same for a producer that sends each message when it is due."""
+"""The same limit for a producer that sends each message when it is due."""
 CONSUMERS: Final = 16
 """How many tasks share the queues, if there are many queues."""
 RECEIVE_MESSAGES: Final = 500
 RECEIVE_BYTES: Final = 4 * 2**20
-"""The most bytes that the consumer takes in one transaction."""
+"""The limit on what the consumer takes in one transaction, in bytes."""
 RECEIVE_MIXED_MESSAGES: Final = 64
-"""The most messages that it takes if nobody knows how large the next ones are."""
+"""The limit on messages in one transaction, if nobody knows how large the next ones are."""
 UNALTERED: Final = b""
 ALTERED: Final = b"altered"
-"""Stands for digests if all bodies are the same."""
+"""If all bodies are the same, UNALTERED and ALTERED stand for digests."""
 
 
 class Message(Protocol):
@@ -90,7 +90,8 @@ class Traffic:
 
     Args:
         sender, receiver: the nodes at which they begin and end; the receiver is called `node`.
-        together: hands over messages as one transaction for all queues, as messages to several queues always are.
+        together: whether messages are handed over as one transaction for all queues; those to several queues always
+            are.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Traffic:
 
     @property
     def delays_ms(self) -> list[float]:
-        """Return the delays of all received messages, from due to received by the consumer; in order of size."""
+        """Return each received message's delay, from when it was due until the consumer had it; in order of size."""
         sent = [sent for _, _, sent in self._accepted]
         return delays_ms(sent, [each for received in self._received.values() for each in received])
 
@@ -194,7 +195,7 @@ class Traffic:
         """Check that all messages were sent, and that each came once, in the order of its queue, unaltered.
 
         Raises:
-            BenchError: they did not.
+            BenchError: a message was not sent, was lost, came twice, out of order or altered.
         """
         if len(self._accepted) != self._asked:
             raise BenchError(f"of {self._asked:,} messages {len(self._accepted):,} were sent")
@@ -244,7 +245,7 @@ def check_delivery(sent: Sequence[Sent], received: Sequence[Committed]) -> None:
     """Check that each message was received once, in order, unaltered.
 
     Raises:
-        BenchError: one was not; the text says how many, and what became of them.
+        BenchError: some were not; the text says how many, and what became of them.
     """
     if broken := compare(sent, received).broken():
         raise BenchError(f"of {len(sent):,} messages: {', '.join(broken)}")

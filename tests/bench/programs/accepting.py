@@ -1,8 +1,8 @@
 """The program that a gateway's POSTs are compared with: uvicorn and SQLite, with one insert per POST.
 
-It keeps the least of a gateway's promises: a POST that is answered 200 is on disk, and no id is accepted twice. It is
-an ASGI application without a framework, which would cost more. With `each` there is one commit per POST; with `all`,
-one for all waiting POSTs, those that came during the previous commit.
+It keeps only the most basic promises of a gateway: a POST that is answered 200 is on disk, and no id is accepted twice.
+It is an ASGI application without a framework, which would cost more. With `each` there is one commit per POST; with
+`all`, one for all waiting POSTs, those that came during the previous commit.
 
 python -m tests.bench.programs.accepting FILE all
 """
@@ -65,7 +65,7 @@ class Accepting:
         await send({"type": "http.response.body", "body": answer})
 
     def _insert(self, key: str, body: bytes) -> bool:
-        """Insert a key; return whether it was new. Outside a transaction this is a whole one: insert and flush."""
+        """Insert a key; return whether it was new. Outside a transaction, the insert is flushed at once."""
         return bool(self._db.execute(INSERT, (key, body)).rowcount)
 
     async def _committed(self, key: str, body: bytes) -> bool:

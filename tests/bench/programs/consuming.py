@@ -1,7 +1,7 @@
 """A consumer behind HTTP that answers at once and keeps what came in order: a separate program.
 
-POST /          200
-GET /COUNT      answered once so many have come since the last such question: `Consumed`, as JSON
+POST /          200 GET /COUNT      answered once COUNT messages have come since the last such request: `Consumed`, as
+JSON
 
 python -m tests.bench.programs.consuming
 

@@ -68,7 +68,7 @@ class Poster:
         self._posted = Posted()
 
     def post(self, connections: int, seconds: float) -> Posted:
-        """Post for so long over so many connections; return the results.
+        """Post for `seconds` over this number of connections; return the results.
 
         Raises:
             OSError: a connection was refused, or broke.
