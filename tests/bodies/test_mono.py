@@ -23,7 +23,7 @@ MESSAGES: Final = int(os.environ.get("MQPROTO_BODIES", "400"))
 NEEDED: Final = Path("/usr/lib/mono/gac/Mono.Messaging.RabbitMQ"), Path("/usr/lib/mono/gac/System.Messaging")
 PACKAGES: Final = "mono-runtime mono-mcs libmono-system-messaging4.0-cil libmono-messaging-rabbitmq4.0-cil"
 FORBIDDEN_IN_XML: Final = ("\x01", "\x19", "\ufffe")
-"""Characters that Mono writes as references, like .NET, but does not read back."""
+"""Characters that Mono writes as references, as .NET does, but does not read back."""
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("mono") and shutil.which("mcs") and all(path.exists() for path in NEEDED)),
@@ -60,9 +60,9 @@ def written(program: Path) -> list[tuple[str, str, int, Any, bytes]]:
 
 
 def without_last_bits(said: Any) -> Any:
-    """Return the same with 14 digits for each number with a point.
+    """Return the same with 14 digits for each number that has a decimal point.
 
-    For one double in 100,000, Mono's "R" writes 15 digits where 17 are needed.
+    For one double in 100,000, Mono's format "R" writes 15 digits where 17 are needed.
     """
     if isinstance(said, float):
         return float(f"{said:.14g}")

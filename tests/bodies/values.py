@@ -43,12 +43,12 @@ NAMES = st.from_regex(r"[A-Za-z_äÖ][A-Za-z0-9_.ä-]{0,8}", fullmatch=True)
 
 
 def qualified(depth: int) -> st.SearchStrategy[str]:
-    """Draw a name in no namespace, or in one that nothing around it has."""
+    """Draw a name in no namespace, or in one that no enclosing element has."""
     return st.one_of(NAMES, NAMES.map(lambda name: f"{{urn:{depth}}}{name}"))
 
 
 def _distinct(members: list[tuple[str, Value]]) -> tuple[tuple[str, Value], ...]:
-    """Return the items without adjacent equal names, which XML reads as one list, with each attribute once."""
+    """Return the items without those whose name an earlier one has; XML would read adjacent ones as one list."""
     found: list[tuple[str, Value]] = []
     for name, value in members:
         if not any(name == known for known, _ in found):
@@ -71,7 +71,7 @@ def xml_trees(draw: st.DrawFn, depth: int = 3) -> Tree:
 
 
 def _stays(tree: Tree) -> bool:
-    """Whether it differs from a text, and from nothing."""
+    """Whether XML can tell the tree from a text, and from nothing."""
     return bool(tree.members) and [name for name, _ in tree.members] != ["#text"]
 
 
