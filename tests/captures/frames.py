@@ -28,7 +28,7 @@ def bare(frame: Frame) -> Frame:
 
 
 def fragments_of(frame: bytes) -> list[bytes]:
-    """Return the IPv4 packet in an Ethernet frame as two; it has more than 24 bytes behind its header."""
+    """Return the IPv4 packet in an Ethernet frame as two fragments; more than 24 bytes must follow its header."""
     head, content = bytearray(frame[:34]), frame[34:]
     pieces = []
     for at, piece in ((0, content[:24]), (24, content[24:])):

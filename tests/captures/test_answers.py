@@ -25,7 +25,7 @@ from tests.conversations import (
 
 
 def an_account(*numbers: int, sent: int | None = None) -> Answers:
-    """Return messages with these numbers in one sequence, of which the first `sent` were sent, or all."""
+    """Return messages with these numbers in one sequence, of which the first `sent` were sent, by default all."""
     answers = Answers()
     for number in numbers:
         message = a_message(number)

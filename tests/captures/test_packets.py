@@ -31,13 +31,13 @@ ELSEWHERE = Endpoint("127.0.0.2", 8080)
 
 
 def user_message(size_bytes: int) -> bytes:
-    """Return a head and zeros: enough for framing, and otherwise malformed."""
+    """Return a header and zeros: enough for framing, and otherwise malformed."""
     head = bytes.fromhex("1000 0000 4c494f52") + size_bytes.to_bytes(4, "little") + bytes(4)
     return head + bytes(size_bytes - 16)
 
 
 def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
-    """Return a connection on which the client sends these pieces, a segment each; frames are numbered from 1."""
+    """Return a connection on which the client sends these pieces, one per segment; frames are numbered from 1."""
     talk = TcpConversation(CLIENT, server)
     opening = talk.open()
     frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
@@ -139,7 +139,7 @@ def test_of_a_packet_of_which_the_head_is_not_whole_nothing_is_read() -> None:
 
 
 def test_a_frame_that_is_cut_says_at_once_that_its_packet_is() -> None:
-    """Nothing waits for bytes that are known not to come: their acknowledgment is in its place."""
+    """Nothing waits for bytes that are known to be missing: the packet that acknowledges them is in its place."""
     talk = TcpConversation(CLIENT, SERVER)
     told = [*talk.open(), *talk.send(Side.CLIENT, user_message(200) + user_message(300))[:1]]
     told += talk.send(Side.SERVER, user_message(150))[:1]

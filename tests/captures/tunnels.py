@@ -20,7 +20,7 @@ Wrap = Callable[[bytes], bytes]
 
 
 def ip(protocol: int, *contents: bytes) -> bytes:
-    """Return contents of IPv4 as an Ethernet frame."""
+    """Return an Ethernet frame with an IPv4 packet that has these contents."""
     return ip_frame(HERE, THERE, protocol, 7, contents)
 
 

@@ -23,7 +23,7 @@ class WholeStream(Stream):
 
     @property
     def data(self) -> bytes:
-        """All its bytes; if some are missing, the rest closes up."""
+        """All bytes of the stream; if some are missing, the others close up."""
         return b"".join(chunk.data for chunk in self.chunks)
 
 

@@ -1,7 +1,7 @@
 """A reader's output, packet by packet, for a capture with losses.
 
-The packets of a scene are in the order of sending: the sender of each had everything before it. So it is known what a
-packet's sender may have had, and whether the packet is ahead of what the capture shows.
+The packets of a scene are in the order of sending: the sender of each packet had received or sent everything before it.
+So it is known what a packet's sender may have had, and whether the packet is ahead of what the capture shows.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ def lacking(packets: Sequence[SeenPacket], lost: Iterable[int]) -> list[SeenPack
 def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
     """Draw a capture of these packets as a reader may give it.
 
-    It lacks some, begins and ends anywhere, and has one direction of a connection or both. If a reader could not wait
-    for something that a packet's sender had, the packet comes too early and is ahead; any other may be ahead, too.
+    It lacks some packets, begins and ends anywhere, and has one direction of a connection or both. If a reader could
+    not wait for something that a packet's sender had, the packet comes too early and is ahead; any other may be ahead,
+    too.
     """
     places = range(len(packets))
     some = st.sets(st.sampled_from(places), max_size=6) if packets else st.just(set[int]())
@@ -127,7 +128,7 @@ def lossy(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Place]:
 
 
 def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
-    """Let a packet come before some of what its sender had; those of its own direction stay in order."""
+    """Let a packet come before some packets that its sender had; packets of its own direction stay in order."""
     seen = kept.pop(place)
     while steps and place and not is_same_stream(kept[place - 1], seen):
         place -= 1
@@ -138,7 +139,7 @@ def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
 
 @st.composite
 def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]:
-    """Return the same as a sniffer saw it: frames are lost, late or double; it began late, ended early, or cut.
+    """Return frames as a sniffer saw them: some lost, late or double; it began late, ended early, or cut frames.
 
     The packets are sent in segments of any size; receivers acknowledge them at once, or with the data that they send.
     """

@@ -1,7 +1,7 @@
 """Conversations as a capture would show them, packet by packet, with any faults that a test needs.
 
 Queue managers have names of one letter; each listens at its own address. A `Wire` is one connection between two of
-them. It counts as they would, so its acknowledgments are right unless a test says otherwise.
+them. It counts packets as the two would, so its acknowledgments are right unless a test says otherwise.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Wire:
             self.put(self.server, packet)
 
     def reset(self, by: str) -> dict[StreamEnd, Sum]:
-        """Note that an end has reset it; it is unknown how much had been sent by then."""
+        """Note that an end has reset the connection; how much had been sent by then is unknown."""
         return {StreamEnd(self.number, 0, self.ends[by].endpoint): Sum(None, None)}
 
     def other(self, sender: str) -> str:
@@ -224,7 +224,7 @@ class Wire:
         return self.put(sender, with_session_header(message, self.header(sender)) if riding else message)
 
     def header(self, sender: str, **changes: Any) -> SessionHeader:
-        """Return the acknowledgments that `sender` owes, at most 32 recoverable messages."""
+        """Return the acknowledgments that `sender` owes, for at most 32 recoverable messages."""
         end = self.ends[sender]
         count = min(32, end.recoverable_received - end.saved)
         header = SessionHeader(

@@ -74,7 +74,7 @@ def test_an_intermediate_that_does_not_count_the_hop_by_one_is_at_fault(hops: in
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
 @pytest.mark.parametrize("late", [False, True])
 def test_what_comes_in_circles_is_compared_with_the_copy_that_it_was(late: bool) -> None:
-    """Ways change: the message comes back to b, and b sends its copies on in any order that the capture may have."""
+    """Routes change: the message comes back to b, and b passes its copies on, in any order in the capture."""
     scene, message = chain()
     round_about = scene.wire("b", "d")
     round_about.send("b", passed_on(message))
@@ -227,7 +227,7 @@ def test_one_identifier_for_two_messages_is_a_fault_of_their_first_queue_manager
 
 
 def encrypted(plain: bytes) -> bytes:
-    """A message as if its body were encrypted, by a key that begins as the body does."""
+    """Return a message that looks as if its body were encrypted, with a key that begins like the body."""
     message = decode_packet(plain)
     assert isinstance(message, UserMessage)
     message.security = security = SecurityHeader(encryption_key=message.properties.message_body[:4])

@@ -492,7 +492,7 @@ def test_a_final_ack_for_a_message_that_was_never_sent_is_a_fault() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_what_its_sender_had_may_come_behind_an_acknowledgment_that_is_ahead(ahead: bool) -> None:
-    """A message that has a hole is read when the hole is over."""
+    """A message with missing bytes is read only once they are given up."""
     for early in (ordered(3), final(3)):
         scene, wire = direct(1, 2)
         wrong = wire.send("c", early)

@@ -26,7 +26,7 @@ PACKET: Final = encode_packet(a_user_message(body=b"three pieces" + bytes(100)))
 
 
 def read_pasted(data: bytes, where: str) -> bytes:
-    """Return all dumps, one behind the other."""
+    """Return all dumps, one after the other."""
     return b"".join(dumps_in(data, where))
 
 

@@ -243,7 +243,7 @@ def test_frames_are_numbered_and_know_their_block() -> None:
 
 
 def sections(*captures: list[Frame]) -> list[Frame]:
-    """Return the files of these frames, joined like `cat` does it, and read again."""
+    """Return the files of these frames, joined as by `cat`, and read again."""
     joined = io.BytesIO()
     for frames in captures:
         with PcapngWriter(joined, interface=frames[0].interface) as writer:

@@ -1,4 +1,4 @@
-"""Which files one sniffer wrote one after the other."""
+"""Which files one sniffer wrote in succession."""
 
 from __future__ import annotations
 

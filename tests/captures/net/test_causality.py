@@ -20,7 +20,7 @@ SERVER = Endpoint("127.0.0.2", 1801)
 
 
 def said(*sayings: tuple[Side, bytes]) -> list[bytes]:
-    """Return what both sides said, a segment each, without bare segments after the handshake."""
+    """Return segments in which both sides say these things, one each, after a handshake; none of them is bare."""
     talk = TcpConversation(CLIENT, SERVER)
     opening = talk.open()
     frames = [talk.send(side, data)[0] for side, data in sayings]

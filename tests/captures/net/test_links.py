@@ -1,4 +1,4 @@
-"""Link layers: the same IP packet is found behind the head of each."""
+"""Link layers: the same IP packet is found after the header of each."""
 
 from __future__ import annotations
 

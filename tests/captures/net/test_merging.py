@@ -40,7 +40,7 @@ def test_both_halves_in_two_files_are_one_connection() -> None:
 
 
 def test_what_one_place_alone_has_bounds_the_clocks_from_one_side() -> None:
-    """The client's bytes are here and their acknowledgment is there, where it seems to have come first."""
+    """One place has the client's bytes, and the other has their acknowledgment, which seems to have come first."""
     frames = halves(talked(1), -HOUR_NS)
     east = [frame for frame in frames if frame.interface == EAST]
     west = [frame for frame in frames if frame.interface == WEST][1:2]

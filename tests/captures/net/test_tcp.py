@@ -32,7 +32,7 @@ SEGMENT = Segment(Endpoint("127.0.0.1", 40_000), Endpoint("127.0.0.2", 1801), 1,
 
 
 def ones_complement_sum(data: bytes) -> int:
-    """Return the sum as [RFC 1071] 1 describes it: add, and bring each carry round."""
+    """Return the sum as [RFC 1071] 1 describes it: add, and add each carry at the low end."""
     total = 0
     for (word,) in struct.iter_unpack("!H", data + bytes(len(data) % 2)):
         total += word

@@ -86,7 +86,7 @@ def content(dice: random.Random) -> bytes:
 
 
 class _Sections:
-    """Puts blocks behind one another, each as the blocks before it require."""
+    """Appends blocks, each in the form that the blocks before it require."""
 
     def __init__(self, seeds: list[int]) -> None:
         self._parts: list[bytes] = []

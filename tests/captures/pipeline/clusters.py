@@ -46,7 +46,7 @@ def home_of_our_own(folder: Path) -> Path:
 
 
 def run(command: Sequence[str], environ: dict[str, str], folder: Path) -> str:
-    """Return the output of a command that succeeds. It makes no archive of classes: nobody would use it again."""
+    """Return the output of a command that succeeds. No archive of classes is made: nobody would use it again."""
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command,

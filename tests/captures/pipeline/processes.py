@@ -24,7 +24,7 @@ def still_there(environ: dict[str, str]) -> list[str]:
 
 
 def running(program: str, environ: dict[str, str]) -> list[int]:
-    """Return the processes with the mark of this environment whose command line contains such a word."""
+    """Return the processes with the mark of this environment whose command line contains this word."""
     return [process for process, line in _marked(environ).items() if program in line]
 
 

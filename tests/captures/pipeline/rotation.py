@@ -30,7 +30,7 @@ def in_files(folder: Path, frames: Sequence[Frame], cuts: Sequence[int]) -> list
 
 
 def rotation(folder: Path, count: int) -> list[Path]:
-    """Write a capture as so many files, of a minute each, with late, repeated and lost frames."""
+    """Write a capture as `count` files, of a minute each, with late, repeated and lost frames."""
     folder.mkdir()
     whole = folder / "whole.pcapng"
     write_capture(whole, count * FRAMES_PER_FILE, connections=5)

@@ -19,7 +19,7 @@ HOUR_NS = 3_600 * 10**9
 
 
 def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
-    """Write a sample as a file of another system, of the same time."""
+    """Write a sample as a file of another system that ran at the same time."""
     path = folder / f"{name}-elsewhere.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in FRAMES[name]:
@@ -48,7 +48,7 @@ def another_run(name: str, folder: Path) -> Path:
 
 
 def renamed(frame: Frame, system: int = 1) -> Frame:
-    """Rename queue managers and their addresses; the new GUIDs spell names of capitals, other ones for each system."""
+    """Rename queue managers and their addresses; each system's new GUIDs spell names in other capital letters."""
     capitals = bytes((place + system - 1) % 26 + ord("A") for place in range(26))
     names = bytes.maketrans(bytes(range(ord("a"), ord("z") + 1)), capitals)
     data = re.sub(rb"[a-z]+(?=\.{3,})|(?<=[0-9]_)[a-z]+", lambda found: found[0].translate(names), frame.data)

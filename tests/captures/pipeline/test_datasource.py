@@ -140,7 +140,7 @@ def test_files_are_rows_whether_they_can_be_read_or_not(tmp_path: Path) -> None:
 
 
 def capture(path: Path, count: int) -> Path:
-    """Write a capture with so many segments."""
+    """Write a capture with `count` segments."""
     with path.open("wb") as file, PcapngWriter(file) as writer:
         for number in range(count):
             writer.write(Frame(number, frame_of(b"some")))

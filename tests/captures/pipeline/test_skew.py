@@ -1,4 +1,4 @@
-"""A sniffer at each host, each with another clock: the differences between the clocks are as exact as stated."""
+"""A sniffer at each host, each with its own clock: the differences between the clocks are as exact as stated."""
 
 from __future__ import annotations
 

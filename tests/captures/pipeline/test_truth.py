@@ -27,8 +27,9 @@ from mqproto.wire import NULL_GUID, MessageClass, guid_text
 
 WORLDS = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "0"))
 SEEDS = range(2, 2 + WORLDS) if WORLDS else (2, 96, 127, 132)
-"""World 1 has 31 MB of bodies, and takes as long as all of the next twenty. In 96 a forged OrderAck has the identifier
-of a genuine one; in 127 express messages expire; in 132 a node says an earlier OrderAck once more, as a new one.
+"""The seeds of the worlds. World 1 has 31 MB of bodies, and takes as long as all of the next twenty. In world 96 a
+forged OrderAck has the identifier of a genuine one; in 127 express messages expire; in 132 a node repeats an earlier
+OrderAck as a new one.
 """
 SECOND_NS = 10**9
 PLANTED = {
@@ -36,8 +37,8 @@ PLANTED = {
     "fault stranger": {"malformed", "out-of-turn"},
     "fault sparse": {"order-ack-backwards"},
 }
-"""What nodes do, and strangers that connect to them, by the fault of a world that makes them do it. A node that
-acknowledges sparsely says an earlier OrderAck once more, as a new one.
+"""For each fault of a world, the findings about what nodes, or strangers that connect to them, do because of it. A node
+that acknowledges sparsely repeats an earlier OrderAck as a new one.
 """
 MISCOUNTED = {"wrong-count", "ack-backwards", "ack-beyond-sent", "saved-beyond-sent", "window-exceeded"}
 """The findings about sessions that do not begin at zero, as in worlds whose counters begin near their ends."""
@@ -49,7 +50,7 @@ def epoch_ns(world_ms: int) -> int:
 
 
 def outcomes_of(truth: dict[str, Any]) -> set[Outcome]:
-    """Return how a message may be seen to end, according to its world."""
+    """Return the outcomes that a capture may show for a message, according to its world."""
     if truth["arrivals"]:
         return {Outcome.CONFIRMED, Outcome.REACHED, Outcome.REFUSED, Outcome.EXPIRED}
     return set(Outcome) - {Outcome.CONFIRMED}

@@ -54,7 +54,7 @@ def digest(table: pa.Table) -> Digest:
 
 
 def write(folder: Path, last: int) -> None:
-    """Commit runs, up to that number."""
+    """Commit runs up to the one with the number `last`."""
     tables = Tables(folder)
     first = 1 if tables.row is None else tables.row.run + 1
     opened = [part.name for name in tables.names for part in tables.parts(name) if "-open" in part.name]
@@ -115,7 +115,7 @@ def by_pandas(folder: Path) -> Read:
 
 
 def by_polars(folder: Path) -> Read:
-    """Read the same with polars; and both tables of one run."""
+    """Read the same with polars, and also read both tables as one run left them."""
     last, tables = pl.scan_delta(str(folder / "hops")), Tables(folder)
     both = [pl.scan_pyarrow_dataset(tables.dataset(name)) for name in SCHEMAS]
 

@@ -1,7 +1,8 @@
 """`mqproto analyse` as a program with witnesses: `witnessed.py FOLDER [--kill] analyse ...`.
 
-Each task writes into FOLDER which executor carried it out, and where that had our code from. With --kill, one executor
-dies when it has just written packets, before it can report them. So that task is repeated, with those lost with it.
+Each task writes into FOLDER which executor carried it out, and where the executor got our code. With --kill, one
+executor dies when it has just written packets, before it can report them. So that task is repeated, with those lost
+with it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Witness:
 
     task: the stage, and the subject of the task.
     executor: its process.
-    code, needs: where it had our code and construct from.
+    code, needs: where it got our code and construct.
     sees: whether the driver's folder of temporary files existed there.
     """
 

@@ -28,7 +28,7 @@ SMALL: Final = encode_packet(
 
 
 def user_message(size_bytes: int, riding: bool = False, filler: bytes = b"\0") -> bytes:
-    """Return a head and filler: enough for framing, and otherwise malformed. With `riding`, a SessionHeader follows."""
+    """Return a header and filler: enough for framing, otherwise malformed. With `riding`, a SessionHeader follows."""
     head = bytes.fromhex("1000 1000 4c494f52" if riding else "1000 0000 4c494f52")
     head += size_bytes.to_bytes(4, "little") + bytes(4)
     return (head + filler * size_bytes)[:size_bytes] + bytes(16 * riding)
@@ -171,7 +171,7 @@ def some_worlds() -> st.SearchStrategy[list[Frame]]:
 
 
 def _other(frame: bytes) -> bytes:
-    """Return a frame with another last byte, and the checksum for it."""
+    """Return a frame with a different last byte, and the checksum for it."""
     return spoil.summed(Frame(0, frame[:-1] + b"?")).data
 
 

@@ -32,7 +32,7 @@ Others: TypeAlias = dict[int, bytes]
 STRANGER: Final = Guid(b"nobody knows me.")
 NOWHERE: Final = TxSequenceId(time_stamp=7, ordinal=7)
 FAR: Final = 0x1000
-"""How far a count is off, so that no window explains it."""
+"""How far a count is off: so far that no window explains it."""
 PLANTS: Final[dict[str, Callable[[Truth, random.Random], Others]]] = {}
 """The plants by their codes."""
 

@@ -24,14 +24,14 @@ from tests.captures.truth.saying import Decoded
 from tests.captures.truth.whole import Coverage
 
 NAMED_BYTES: Final = 62
-"""So many bytes of a message show which message it is, and its destination."""
+"""The number of leading bytes of a message that suffice to identify it and its destination."""
 SECOND_NS: Final = 1_000_000_000
 DURATION: Final = re.compile(r"−?\d[\d,.]* ?(?:ns|µs|ms|s|min|h|days)\b")
 PACKET: Final = re.compile(r"#(\d+)")
 LACKING: Final = re.compile(
     r"or the captures? lacks? it|the captures? (?:cannot|can not|do not|does not) (?:say|tell)"
 )
-"""Words that leave something open, if the capture lacks something."""
+"""Words that leave a question open because the capture may lack something."""
 
 
 def _numbers(found: re.Match[str]) -> range:
@@ -101,7 +101,7 @@ class Claims:
 
     @cached_property
     def answered(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return, by message packet, the first session acknowledgments that reported it received, and saved."""
+        """Return, by message packet, the session acknowledgments that first report it as received and as saved."""
         received: dict[int, int] = {}
         saved: dict[int, int] = {}
         for number, sight in self.truth.sights.items():
@@ -152,7 +152,7 @@ class Claims:
     # Findings
 
     def missing_bytes(self, finding: Finding, number: int) -> Verdict:
-        """Whether so many bytes of the stream are missing."""
+        """Whether the stated number of bytes of the stream is missing."""
         span, seen = self.truth.whole.spans[number], self.seen[finding.packet]
         lacking = self.coverage.lacks_before(span, seen.interface.number)
         found = re.search(r"([\d,]+) (?:bytes before it )?are not in the capture", finding.text)
@@ -189,7 +189,7 @@ class Claims:
         return verdict("damaged" in self.coverage.frames[int(found[1]) - 1].comment)
 
     def resend(self, finding: Finding, number: int) -> Verdict:
-        """Whether the same message crossed the hop before, and the reason is right; or it crossed before or after."""
+        """Whether a message crossed the hop before, and the reason is right; if none is given, whether it crossed."""
         if found := re.fullmatch(rf"it crossed this hop as #(\d+), too; {UNTOLD}", finding.text):
             return verdict(self._is_on_another_connection(self.original.get(int(found[1])), number))
         found = re.fullmatch(r"it crossed this hop as #(\d+)(?:, .* before)?; (.*)", finding.text)
@@ -278,7 +278,7 @@ class Claims:
         return False
 
     def late(self, finding: Finding, number: int) -> Verdict:
-        """Whether its time to reach its queue was over by the clock of this capture."""
+        """Whether the time for a message to reach its queue was over by the clock of this capture."""
         message = self.truth.sights[number].message
         if message is None or "by the clock of the capture its time to reach its queue was over" not in (
             finding.text
@@ -391,7 +391,7 @@ class Claims:
         return any(self.coverage.has(self.truth.whole.spans[packet], NAMED_BYTES) for packet in packets)
 
     def covered_home(self, known: Known) -> bool:
-        """Whether a positive FinalAck of a later number came to its source."""
+        """Whether a positive FinalAck of a later number came to the message's source."""
         return any(self.truth.sights[number].hop[1] == known.key[0] for number in self.then(known.covering))
 
 

@@ -1,6 +1,6 @@
 """Are breaches still found if frames are lost? Only a breach whose evidence remains counts: all frames that its finding
 names in the whole capture. If an OrderAck covers messages that never came, nobody may be able to know it: in another
-world they came in lost frames. If such a breach is not found, such a world is looked for, and written.
+world they came in lost frames. If such a breach is not found, a world of that kind is looked for, and written.
 
 A fault of an acknowledgment is reported once, at the first hop of its way that a capture shows; if frames are lost,
 that may be another hop. An OrderAck that says too much also counts as found if it is reported as one half of a
@@ -29,7 +29,7 @@ from tests.captures.truth.whole import Coverage, Whole
 
 @dataclass
 class Hunt:
-    """How often a breach was planted, in how many damaged captures its evidence was, and in how many it was found.
+    """How often a breach was planted, how many damaged captures kept its evidence, and in how many it was found.
 
     contradicted: in how many of the others it was reported as half of a contradiction.
     unknowable: in how many of the rest nobody can know it.

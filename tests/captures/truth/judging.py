@@ -118,7 +118,7 @@ def _agree(score: Score, ours: Counter[tuple[str, str, str]], said: Tabled) -> N
 
 
 def _accused_in_tables(score: Score, truth: Truth, said: Tabled) -> None:
-    """Check the accusations by their codes, because packets of several captures have other numbers."""
+    """Check the accusations by their codes, because packets of several captures have different numbers."""
     known = {code for severity, code, _, _ in truth.tabled.findings if severity == "fault"}
     for (severity, code, _, text), count in said.findings.items():
         if severity == "fault" and code not in known:
@@ -185,7 +185,7 @@ def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[st
 
 
 def true_of(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[str]:
-    """Return the true statements about it. OrderAcks may have said that it came before it was refused."""
+    """Return the true statements about a message. OrderAcks may have said that it came before it was refused."""
     facts = _facts(truth, coverage, known, whole)
     refusals = set(_refusals(truth, known))
     said = [number for number in (*known.said, *known.covering) if number not in refusals]
@@ -204,7 +204,7 @@ def _refusals(truth: Truth, known: Known) -> Iterator[int]:
 
 
 def _came(truth: Truth, coverage: Coverage, known: Known) -> bool:
-    """Whether it came before the damaged capture ends."""
+    """Whether a message came before the damaged capture ends."""
     return any(truth.whole.packets[number].frame <= coverage.last_frame for number in known.arrivals)
 
 

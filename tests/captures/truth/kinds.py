@@ -44,7 +44,7 @@ def _twice(frames: list[Frame], seed: int) -> Files:
 def _damaged(frames: list[Frame], seed: int) -> Files:
     """Let a wire damage some frames, which are sent again.
 
-    All frames have checksums, because a wire carries none without.
+    All frames have checksums, because a wire carries no frame without one.
     """
     return [list(spoil.repeated(map(spoil.summed, frames), 5, seed, damaged=True))]
 
@@ -141,7 +141,7 @@ def _one_way(frames: list[Frame], seed: int) -> Files:
 
 
 def _hosts(frames: list[Frame], seed: int) -> Files:
-    """Put a sniffer at each host, each with another clock."""
+    """Put a sniffer at each host, each with its own clock."""
     chance = spoil.dice(seed, "clocks")
     caught: Iterable[Frame] = list(spoil.at_hosts(frames))
     for number in sorted({frame.interface.number for frame in caught}):

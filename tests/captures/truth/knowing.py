@@ -75,13 +75,13 @@ class Truth:
 
     @cached_property
     def tabled(self) -> Tabled:
-        """What tables say about it."""
+        """The tables' statements about the capture."""
         with TemporaryDirectory() as folder:
             return tabled(Path(folder) / "whole", [self.whole.frames])
 
     @cached_property
     def found(self) -> dict[tuple[str, int], list[Finding]]:
-        """The findings about it, by code and packet."""
+        """The findings about the capture, by code and packet."""
         found: dict[tuple[str, int], list[Finding]] = {}
         for finding in self.decoded.findings:
             found.setdefault((finding.code, finding.packet), []).append(finding)
@@ -159,7 +159,7 @@ def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
 
 
 def tells(truth: dict[int, Sight], sequence: tuple[Guid, TxSequenceId, int], number: int) -> bool:
-    """Whether an acknowledgment of a number of its sequence says that a message came: none passes it over."""
+    """Whether an acknowledgment of a number in its sequence covers a message: no message up to there passes it over."""
     return number >= sequence[2] and not any(
         header.previous_tx_sequence_number < sequence[2] < header.tx_sequence_number <= number
         for sight in truth.values()

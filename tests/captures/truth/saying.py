@@ -26,7 +26,7 @@ RANGE_BYTES = 1 << 16
 
 @dataclass
 class Decoded:
-    """The statements of decode: about each packet, at the end, and in all."""
+    """The results of decode: the packets with their findings, the findings at the end, and the totals."""
 
     sights: list[Sight]
     last: list[Finding]
@@ -35,12 +35,12 @@ class Decoded:
 
     @property
     def findings(self) -> list[Finding]:
-        """All findings."""
+        """All findings, about packets and at the end."""
         return [finding for sight in self.sights for finding in sight.findings] + self.last
 
     @property
     def faults(self) -> list[Finding]:
-        """The accusations among them."""
+        """The accusations among the findings."""
         return [finding for finding in self.findings if finding.severity is Severity.FAULT]
 
     def follow(self, targets: Iterable[str]) -> dict[str, History]:
@@ -102,7 +102,7 @@ def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
 class Tabled:
     """The statements of the tables.
 
-    histories: by message. findings: severity, code, frame and text, with the number of times.
+    histories: by message. findings: by severity, code, frame and text, how often each occurs.
     series: how many captures the files are taken for.
     stories: by message, the sentences of its story, the verdict first.
     """

@@ -47,9 +47,9 @@ HARMLESS: Final = frozenset(
 )
 """Findings that may come up although nobody has broken a rule."""
 HOPS_LIMIT: Final = 4
-"""The most hops over which a message that has not come yet is taken."""
+"""The limit on hops over which a message that has not come yet is taken."""
 WAYS_LIMIT: Final = 8
-"""The most ways that are tried."""
+"""The limit on ways that are tried."""
 STRANGER: Final = Guid(b"somebody else...")
 
 
@@ -93,7 +93,7 @@ def _in_place_of(
 def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
     """Whether a world fits in which those who presented this GUID in handshakes were somebody else.
 
-    A message that left them without an earlier hop also shows who they are: then it was a message of the other one.
+    A message that left them without an earlier hop also shows who they are: then it came from the other one.
     """
     others = {}
     for number, sight in truth.sights.items():

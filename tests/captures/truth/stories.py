@@ -14,7 +14,7 @@ from tests.captures.truth.knowing import NEGATIVE, Known
 
 
 class Stories(Claims):
-    """The claims about a damaged capture, including stories."""
+    """The claims about a damaged capture, including stories. Below, "it" is the message that a story is about."""
 
     def of_story(self, name: str, sentences: list[str]) -> Iterator[tuple[str, Verdict]]:
         """Check the report's story of a message, its verdict first."""

@@ -170,7 +170,7 @@ def test_what_shows_its_source_alone_may_have_been_another_message_of_that_sourc
     heads = {truth.whole.packets[packet].frame: packet for packet in packets}
 
     def cut(size_bytes: int) -> Coverage:
-        """Leave so many bytes of the packets."""
+        """Keep `size_bytes` of each packet."""
         frames = []
         for frame in truth.whole.frames:
             place = spoil.placed(frame)
@@ -277,7 +277,7 @@ def test_decode_and_the_tables_read_the_same_half_of_a_tap_by_its_own_clock(
 
 
 def test_what_a_wire_damages_has_a_checksum_wherever_it_was_caught(truth: Truth, tmp_path: Path) -> None:
-    """A loopback interface has frames that no card has summed: a copy of one cannot be recognized as damaged."""
+    """A loopback interface has frames whose checksums no card has computed: a damaged copy cannot be recognized."""
     bare = Truth([spoil.summed(frame, by_card=True) for frame in truth.whole.frames])
     files = KINDS["5 % damaged, sent again"](bare.whole.frames, 1)
     assert any("damaged" in frame.comment for frame in files[0])

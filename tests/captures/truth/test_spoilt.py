@@ -26,7 +26,7 @@ from tests.programs import needs
 WORLDS: Final = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "1"))
 IS_LONG: Final = WORLDS > 1
 FIRST: Final = 10
-"""World 10 has nearly everything, and is small."""
+"""The first world: number 10 has nearly everything, and is small."""
 KINDS_EACH: Final = 6
 """In how many ways each world is damaged, if there are many worlds."""
 IN_SUITE: Final = (
@@ -46,9 +46,9 @@ FOUND: Final = 0.95
 OF_ONE_FOUND: Final = 0.8
 """The same share for the breaches of one rule."""
 FEWEST_FRAMES: Final = 12
-"""A world in which hardly anything was sent cannot be damaged in every way."""
+"""The least number of frames in a world: one in which hardly anything was sent cannot be damaged in every way."""
 FRAMES: Final = 6_000
-"""A world with more frames than this takes long, and shows nothing new."""
+"""The greatest number of frames in a world: a larger one takes long, and shows nothing new."""
 
 
 def kinds_of(seed: int) -> list[str]:

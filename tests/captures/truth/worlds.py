@@ -18,11 +18,11 @@ from tests.captures.frames import moved
 from tests.captures.truth.knowing import Truth
 
 DELAYED_NS: Final = 200_000_000
-"""How long TCP may delay an acknowledgment for a segment that it can ride on."""
+"""How long, in nanoseconds, TCP may delay an acknowledgment for the sake of a segment that can carry it."""
 PORTS: Final = (41_801, 700, 65_001)
 """Port numbers above those of clients, below them, and among them."""
 LARGEST_BYTES: Final = 20_000
-"""The most bytes in a body: more would take time, and add no sentences."""
+"""The size limit of a body, in bytes: larger ones would take time, and add no sentences."""
 
 
 @dataclass

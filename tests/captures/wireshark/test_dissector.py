@@ -105,7 +105,7 @@ def test_other_ports_are_read_where_a_stream_begins_with_a_packet(tmp_path: Path
 
 
 def test_in_tunnels_and_on_other_ports_it_finds_what_decode_finds(tmp_path: Path) -> None:
-    """tshark 4.0 does not recognize two of the tunnels: one has to be named, of the other it shows bytes."""
+    """tshark 4.0 does not recognize two of the tunnels: one has to be named; of the other, it shows only the bytes."""
     names = sorted(TUNNELS.keys() - {"erspan 3 of IP"})
     frames = [
         TUNNELS[name](moved(frame.data, 2 * number + is_elsewhere))

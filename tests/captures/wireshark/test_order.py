@@ -49,7 +49,7 @@ HEAD_BYTES: Final = 16
 BROKEN: Final = b"no packet begins with these bytes, though one has to"
 ACK: Final = encode_packet(a_session_ack())
 ODD: Final = ACK[:-4] + bytes(2) + ACK[-2:]
-"""Bytes with a valid head, and a window of zero."""
+"""Bytes with a valid header, and a window of zero."""
 HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(506)
 ENCRYPTED: Final = b"\x17\x03\x03\x03\x00" + b"\xa5" * 768
 

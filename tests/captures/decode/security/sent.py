@@ -1,4 +1,4 @@
-"""Messages signed and encrypted as by nodes, in their form on the wire, and keys to examine them with."""
+"""Messages that are signed and encrypted as nodes do it, in their form on the wire, and keys to examine them with."""
 
 from __future__ import annotations
 

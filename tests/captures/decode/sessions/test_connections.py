@@ -108,7 +108,7 @@ def test_who_is_at_two_addresses_is_believed_where_a_handshake_has_said_so() -> 
 
 
 def listening(*claims: tuple[str, str]) -> list[str]:
-    """Return the notes, and with which handshake each comes, if queue managers answer in turn at these addresses."""
+    """Return the notes, and the handshake that each comes with, if queue managers answer in turn at these addresses."""
     scene = Scene()
     for name, place in claims:
         wire = scene.wire("a", name, opened=False)

@@ -34,7 +34,7 @@ DRAWN = """
 
 
 def streamed() -> Scene:
-    """Return many equal packets, and some that differ: two are too few, and numbers may be left out."""
+    """Return many equal packets, and some that differ: two in a row are too few to fold, and numbers may be absent."""
     scene = Scene()
     wire = scene.wire("a", "c")
     for number in range(1, 21):
@@ -206,7 +206,7 @@ n ×  so many alike in a row; times of the first and the last
 
 
 def broken() -> tuple[Scene, list[Turn]]:
-    """b has none of its connections any more, refuses others, and is back; then a closes one, and a link is cut."""
+    """Node b loses all its connections, refuses others, and comes back; then a closes one, and a link is cut."""
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
     first.send("a", transactional(1))

@@ -69,7 +69,7 @@ class Who(NamedTuple):
 
 
 def who(task: int, inbox: Inbox, outbox: Outbox, count: Count) -> Who:
-    """A stage whose tasks return that."""
+    """A stage whose tasks return a `Who` each."""
     context = TaskContext.get()
     part = None if context is None else context.partitionId()
     return Who(task, os.getpid(), gc.get_freeze_count(), pa.default_memory_pool().backend_name, part)

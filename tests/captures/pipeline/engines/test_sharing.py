@@ -15,7 +15,7 @@ from mqproto.captures.pipeline.engines.sharing import KEPT, Sharing, cache_folde
 
 @pytest.fixture
 def spark_home(tmp_path: Path) -> Path:
-    """A Spark, as far as archives need one."""
+    """The parts of a Spark installation that archives need."""
     (tmp_path / "spark" / "jars").mkdir(parents=True)
     return tmp_path / "spark"
 

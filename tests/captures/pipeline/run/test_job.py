@@ -237,7 +237,7 @@ def recorded() -> Iterator[list[StreamCount]]:
 
 
 PART_FRAMES = 40
-"""So many frames have handshakes, packets and acknowledgments; more would only make more ranges, which take time."""
+"""How many frames a part may have: they include handshakes, packets and acknowledgments; more would take longer."""
 cuts = st.lists(st.integers(0, 1_000), max_size=3)
 sizes = st.sampled_from([400, 3_000, 64 << 20])
 

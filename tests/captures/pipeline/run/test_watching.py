@@ -59,7 +59,7 @@ def runs(out: Path) -> set[str]:
 
 
 def has_begun(out: Path, before: set[str]) -> bool:
-    """Whether the tables have another change in progress than those."""
+    """Whether the tables have a change in progress other than those."""
     return not runs(out) <= before
 
 
@@ -73,8 +73,8 @@ def test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_on
 ) -> None:
     """Programs are killed before a batch is in the tables. Another one fails afterwards, and Spark does not know.
 
-    The other watchers are this process, whose Spark is running already. One of them carries out stages without Spark,
-    because that is faster.
+    The other watchers are in this process, where Spark is running already. One of them carries out stages without
+    Spark, because that is faster.
     """
     later = rotation(tmp_path / "later", FILES)
     folder, out = tmp_path / "captures", tmp_path / "out"
@@ -147,7 +147,7 @@ def watcher(
 
 
 def wait(until: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the program has come so far."""
+    """Wait until the program has come this far."""
     deadline = time.monotonic() + TIMEOUT_S
     while not until():
         assert process.poll() is None, log.read_text()

@@ -40,7 +40,7 @@ def found_in(data: bytes, order: str, low: int, high: int) -> list[int]:
 def captures(draw: st.DrawFn) -> tuple[bytes, str]:
     """Draw blocks, each repeated many times; some contain bytes that look like blocks, or break rules.
 
-    Also return their order.
+    Also return their byte order.
     """
     order = draw(ORDERS)
     words = st.sampled_from([ENHANCED_PACKET, 0, 12, 16, 32, 44]) | st.integers(0, 2**32 - 1)

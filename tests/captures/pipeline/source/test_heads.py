@@ -31,7 +31,7 @@ HEADS = st.tuples(
 
 
 def laid_out(frames: list[bytes]) -> tuple[bytes, Integers, Integers]:
-    """Return frames one behind the other, where each begins, and how long it is."""
+    """Return frames one after the other, where each begins, and how long it is."""
     size = np.array([len(frame) for frame in frames], np.int64)
     return b"".join(frames), np.cumsum(size) - size, size
 

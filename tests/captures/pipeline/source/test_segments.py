@@ -100,7 +100,7 @@ def fragments_4(dice: Dice) -> list[bytes]:
 
 
 def link(dice: Dice) -> tuple[int, bytes]:
-    """Return a link type, and the head that it gives a frame."""
+    """Return a link type, and the header that it gives a frame."""
     ether_type = struct.pack("!H", dice.often(0x0800, 0x86DD, 0x0806, 0x8100))
     tags = b"\x81\x00\x00\x05" * dice.often(0, 1, 2, 3, 4, 5, 6)
     return dice.choice(

@@ -136,7 +136,7 @@ class Died(BaseException):
 
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], bool]:
-    """Let the `step`th change of a file or a table end the process; yield a function that tells if it was reached."""
+    """Let the process end at the `step`th change of a file or a table; yield a function that tells whether it did."""
     steps = 0
 
     def stepping(real: Callable[..., Any]) -> Callable[..., Any]:

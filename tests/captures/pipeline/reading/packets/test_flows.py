@@ -75,7 +75,7 @@ def test_however_a_capture_is_cut_it_says_the_same(frames: list[Frame], data: st
 
 
 def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> None:
-    """A bare segment before the handshake, with the number that is due behind it, has already begun one."""
+    """A bare segment before the handshake has already begun a connection, and its number is the one that is due."""
     talk = TcpConversation(CLIENT, SERVER)
     opening, (said_first, acknowledgment) = talk.open(), talk.send(Side.CLIENT, SMALL)
     line = [acknowledgment, *opening, said_first, *talk.send(Side.CLIENT, SMALL)]
@@ -87,7 +87,7 @@ def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> N
 def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_one_proves_that_it_is_a_packet() -> (
     None
 ):
-    """The packet is behind bytes that form no packet, and the head behind it comes in two pieces."""
+    """The packet is behind bytes that form no packet, and the header after it comes in two pieces."""
     talk = TcpConversation(CLIENT, SERVER)
     talk.open()
     proof = [(Side.CLIENT, SMALL[:1]), (Side.CLIENT, SMALL[1:])]
@@ -98,7 +98,7 @@ def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_on
 
 
 def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
-    """Half counts from the other side's own numbers, or from an earlier acknowledgment while it was not seen."""
+    """The half is counted from the other side's numbers or, while none was seen, from an earlier acknowledgment."""
     far = 2**31
     one = [(CLIENT, 1, 1, SMALL), (SERVER, far + 1, 1, SMALL[:1]), (SERVER, far + 2, 1, SMALL[1:])]
     other = [(CLIENT, 1, far + 1, b""), (CLIENT, 1, 1, SMALL), (CLIENT, 33, far + 33, SMALL)]

@@ -35,7 +35,7 @@ def pieces_of(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
 
 
 def one_by_one(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
-    """Return the same with runs that are never long enough."""
+    """Return the same, but with no run long enough for many segments to be taken at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reassembly, "RUN_COUNT", 1 << 30)
         return pieces_of(part, pair)

@@ -66,7 +66,7 @@ def secured_rows(sorts: list[dict[str, Any]]) -> dict[str, Rows]:
 
 
 def many() -> list[dict[str, Any]]:
-    """Return another number of messages of each sort, mixed."""
+    """Return a different number of messages of each sort, mixed."""
     sorts = [sort for count, sort in enumerate(SORTS, 1) for _ in range(count)]
     random.Random(7).shuffle(sorts)
     return sorts

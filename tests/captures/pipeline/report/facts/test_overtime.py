@@ -1,4 +1,4 @@
-"""Durations and backlogs over time: the results of sorting and counting by hand, and since when it is slow."""
+"""Durations and backlogs over time: the same as by sorting and counting; and since when something has been slow."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_each_step_has_what_began_in_it_and_what_waits_at_its_end(
 
 
 def course(half_ms: Sequence[int | None], waiting: list[int] | None = None, usual_ms: int = 5) -> Course:
-    """Return steps of a second, in which half of the messages took so long."""
+    """Return steps of a second, in which half of the messages took this long."""
     half = [(each or 0) * 10**6 for each in half_ms]
     counts = [0 if each is None else 1 for each in half_ms]
     found = Course(

@@ -14,12 +14,12 @@ from mqproto.captures.pipeline.tables.lists import Batches
 from tests.captures.pipeline.stages.local import none_straight
 
 Seen = tuple[str, list[int], bool]
-"""For a message: its subject, the row_id of its events, and whether these are all."""
+"""For a message: its subject, the row_ids of its events, and whether these are all of its events."""
 LIMIT = 4
 
 
 class Watcher:
-    """Remembers what it was given, with row_id as `at` finds it."""
+    """Remembers what it was given, with the row_ids that `at` finds."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []

@@ -146,7 +146,7 @@ def frames_of(scene: Scene, talks: Talks | None = None) -> Iterator[Frame]:
     """Return a scene as a sniffer would have caught it.
 
     Args:
-        talks: gets the conversations.
+        talks: the dict to which the conversations are added.
     """
     talks = {} if talks is None else talks
     for seen in scene.packets:
@@ -159,7 +159,7 @@ def frames_of(scene: Scene, talks: Talks | None = None) -> Iterator[Frame]:
 
 
 def a_message_and_its_copy(message: bytes, tmp_path: Path, later_ns: int = HOUR_NS) -> Tables:
-    """Return the tables: a message crosses in one file, and again in the next, with another one in between."""
+    """Return the tables of two files: a message is in the first, and again in the second, behind another message."""
     scene = Scene()
     wire = scene.wire("a", "c")
     wire.send("a", message)
@@ -430,7 +430,7 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
 
 @pytest.mark.long
 def test_behind_the_end_of_a_connection_nothing_came(tmp_path: Path) -> None:
-    """A SessionAck is lost on another connection; the ends are in the last of three files, with one connection each."""
+    """On each of three pairs of connections a SessionAck is lost; two pairs end in the last file."""
     scene = Scene()
     lost = []
     for source, hop, target in ("abc", "dec", "fgh"):

@@ -1,4 +1,4 @@
-"""Makes the tests' small tables be read in the way that large ones are."""
+"""Has the tests' small tables read in the same way as large ones."""
 
 from __future__ import annotations
 
