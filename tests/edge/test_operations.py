@@ -64,7 +64,7 @@ def test_there_are_no_other_operation_values(operation: int) -> None:
 def test_the_identifier_is_the_first_byte_of_the_argument_and_is_stripped(
     identifier: int, parameter: bytes
 ) -> None:
-    """4.1.2: without encoding; 0 to 255."""
+    """4.1.2: the identifier is not encoded; it is from 0 to 255."""
     argument = with_identifier(identifier, parameter)
     assert argument == bytes([identifier]) + parameter
     assert argument == numbered.build({"identifier": identifier, "parameter": parameter})
@@ -193,7 +193,7 @@ def test_one_that_has_kept_count_goes_on_with_what_came_or_asks_again_but_never_
 
 
 def test_an_invoker_numbers_consecutively() -> None:
-    """4.1.2: it is its responsibility to use consecutive numbers."""
+    """4.1.2: the invoker is responsible for using consecutive numbers."""
     invoker = Invoker(1, following=254)
     found = []
     for _ in range(4):
@@ -204,7 +204,7 @@ def test_an_invoker_numbers_consecutively() -> None:
 
 @pytest.mark.parametrize("profile", [0, 1, 2, 127])
 def test_no_more_is_outstanding_than_the_performer_remembers(profile: int) -> None:
-    """4.1.2: the user is responsible to behave based on the performer profile."""
+    """4.1.2: the user is responsible for acting according to the performer profile."""
     invoker = Invoker(profile)
     for _ in range(max(profile, 1)):
         assert invoker.may_begin
@@ -226,7 +226,7 @@ def test_the_oldest_holds_up_those_behind_it() -> None:
 
 
 def test_what_was_never_sent_leaves_no_gap() -> None:
-    """4.1.2: it is the responsibility of the invoker to use consecutive identifiers."""
+    """4.1.2: the invoker is responsible for using consecutive identifiers."""
     invoker = Invoker(3, following=254)
     for _ in range(3):
         invoker.begin(SUBMIT, b"")
@@ -324,7 +324,7 @@ class World:
                 self.requests.append((self.begun, pending.argument))
 
     def hear(self) -> None:
-        """Let some request come, perhaps once more later."""
+        """Let some request arrive, and perhaps arrive once more later."""
         if self.requests:
             place = self.dice.randrange(len(self.requests))
             sent_at, argument = self.requests[place]
@@ -339,7 +339,7 @@ class World:
                     self.answers.append((self.begun, identifier, self.performer.outcome(identifier)))
 
     def is_over(self, sent_at: int) -> bool:
-        """Whether the connection on which that was sent has ended."""
+        """Whether the connection on which a request was sent has ended."""
         return self.begun - sent_at > HALF - self.profile
 
     def finish(self) -> None:
