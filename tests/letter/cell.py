@@ -22,21 +22,21 @@ from .wire import private, running
 
 TIMERS: Final = Timers(0.2, 10, 20, 0.05, 0.3, (1, 1, 1, 2, 2, 2, 3, 3, 3, 4))
 PATIENCE_S: Final = 15
-"""How long nothing may move before a cell counts as stalled."""
+"""How long, in seconds, nothing may move before a cell counts as stalled."""
 FEW: Final = 500
 """How many messages wait at the peer before its applications pause."""
 KINDS: Final = {"transactional": "orders", "recoverable": "notes", "express": "notes"}
 Midst = Callable[[Peer], Awaitable[None]]
 TO_OURS, TO_LETTER = "to-ours", "to-letter"
 ONE_PLACE: Final = {"strangers_sequences": 1}
-"""So small that each stranger uses up what the one before it needs."""
+"""A setting of our node: room for one stranger's sequence, so each stranger uses up what the one before it needs."""
 BETWEEN: Final = 30
 """The most messages that another stranger sends."""
 
 
 @dataclass
 class Chopped(trio.abc.Stream):
-    """A connection that breaks after so many bytes, wherever that is in a packet."""
+    """A connection that breaks after a number of bytes, wherever that is in a packet."""
 
     inner: trio.abc.Stream
     left: int
@@ -120,7 +120,7 @@ class Cell:
     messages: int = 20
     """How many messages of each kind go to each name, in each direction."""
     longest: int = 4_000
-    """Bodies are up to so many bytes longer than a name."""
+    """How many bytes longer than a name the longest body is."""
     cuts: int = 6
     seed: int = 0
     settings: dict[str, object] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class Cell:
         return "/".join((*names, str(number), "x" * (number * 977 % self.longest))).encode()
 
     async def _peer_sends(self, kind: str) -> None:
-        """Send messages one by one, so that cuts come between them; others than transactional ones go to both names."""
+        """Send messages one by one, so that cuts come between them; only transactional ones go to just one name."""
         if TO_OURS not in self.ways:
             return
         names = self.node.names(OURS, KINDS[kind])
@@ -210,7 +210,7 @@ class Cell:
                 await self.peer.changed.wait()
 
     async def _node_sends(self, kind: str) -> None:
-        """Send the same with commands."""
+        """Send the same messages with commands."""
         if TO_LETTER not in self.ways:
             return
         names = self.node.names(LETTER, KINDS[kind])
@@ -250,7 +250,7 @@ class Cell:
         return self._came(), len(self.acks), len(self.peer.journal), self._waiting()
 
     async def _settle(self, what: str, done: Callable[[], bool]) -> dict[str, int]:
-        """Wait while something moves at the peer, then until nothing waits at our node; return what that has."""
+        """Wait while something moves at the peer, then until nothing waits at our node; return our queues' sizes."""
         while not done():
             before = self._moved()
             with trio.move_on_after(PATIENCE_S):

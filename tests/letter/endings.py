@@ -97,7 +97,7 @@ class Endings:
             )
 
     async def settled(self, what: str, dead: int, waits: int = 0) -> None:
-        """Wait until so many messages wait at our node, by default none, and it has so many dead letters."""
+        """Wait until `waits` messages wait at our node, by default none, and `dead` are in its dead-letter queue."""
         end = trio.current_time() + PATIENCE_S
         while True:
             waiting, queues = await self.node.state()
@@ -109,7 +109,7 @@ class Endings:
         self.faults.append(f"{what}: {waiting} wait, {queues['system$;deadxact']} of {dead} dead letters")
 
     async def confirmed(self, left: int) -> None:
-        """Wait until our node knows that all but some of them have arrived."""
+        """Wait until our node knows that all but `left` messages have arrived."""
         end = trio.current_time() + PATIENCE_S
         while trio.current_time() < end:
             waiting, _ = await self.node.state()
@@ -213,7 +213,7 @@ class Endings:
 
 @dataclass
 class InDoubt(Endings):
-    """Our node with `expire_sent = figures`: a message is over before the peer's word about it comes, late."""
+    """Our node with `expire_sent = figures`: a message is over before the peer's late report about it comes."""
 
     def __post_init__(self) -> None:
         self.settings = NINE

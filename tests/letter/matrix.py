@@ -1,7 +1,7 @@
 """Our node against the letter peer, with each switch in turn.
 
-`make letter` runs all cells and prints a line for each: its switch, the reading, how often a connection ended, how
-long it took, and what was wrong. In the one that `wraps`, more than 65,536 messages cross one session each way.
+`make letter` runs all cells and prints a line for each: its switch, the reading, how often a connection ended, how long
+it took, and what was wrong. In the cell `wraps`, more than 65,536 messages cross one session each way.
 """
 
 from __future__ import annotations

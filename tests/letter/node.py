@@ -1,4 +1,4 @@
-"""Our node as a black box: a process of `mqproto node`, and commands that are typed beside it."""
+"""Our node as a black box: a process of `mqproto node`, and commands that are run beside it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .wire import direct, private
 
 OURS, LETTER, OTHER = (UUID(f"{part * 4}-0000-0000-0000-000000000001") for part in ("0b", "0a", "0c"))
 QUEUES: Final = {"orders": 32, "notes": 33, "acks": 34, "few": 35, "nowhere": 36}
-"""The queues of both, and their PrivateQueueIdentifiers. `orders`, `few` and `nowhere` are transactional; only our node
-believes that the peer has the last one.
+"""The queues of our node and of the peer, and their PrivateQueueIdentifiers. `orders`, `few` and `nowhere` are
+transactional; only our node believes that the peer has the last one.
 """
 COMMAND: Final = str(Path(sys.executable).with_name("mqproto"))
 SETTINGS: Final[Mapping[str, object]] = {
@@ -43,7 +43,7 @@ class Node:
     peer_address: str
     settings: Mapping[str, object]
     asks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """By name, what its queues require of messages: keys of a topology."""
+    """For each queue, by its name, what it requires of messages: the entries of a topology."""
     declared: bool = True
     """Whether its topology has the neighbour."""
 
@@ -77,7 +77,7 @@ class Node:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the process, from when it is ready until it has stopped; its output is in node.log."""
+        """Run the process for the block, which begins when it is ready; its output is in node.log."""
         words = [COMMAND, "node", "ours", "--topology", str(self.topology), "--directory", str(self.folder)]
         with (self.folder / "node.log").open("ab") as log:
             process = await trio.lowlevel.open_process(words, stdout=subprocess.PIPE, stderr=log)

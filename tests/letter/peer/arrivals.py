@@ -85,7 +85,7 @@ class Arrivals:
             self.deliver(message)
 
     def _unwelcome(self, session: Session, message: UserMessage) -> bool:
-        """Whether the neighbour may not bring it, or the queue manager is full.  [MS-MQQB] 3.1.5.8, 3.1.5.8.8"""
+        """Whether the neighbour may not bring a message, or the queue manager is full.  [MS-MQQB] 3.1.5.8, 3.1.5.8.8"""
         known = {session.remote} | self.peer.routers.get(session.remote, set())
         if message.source not in known and not self.switches.take_from_anybody:
             return True

@@ -205,7 +205,7 @@ class Codec:
         return head + names + message.connector
 
     def names(self, message: UserMessage) -> list[tuple[int, bytes]]:
-        """Return its destination, administration and response queues: for each its type and bytes, without padding."""
+        """Return a message's destination, administration and response queues: each one's type and bytes, unpadded."""
         hosts = {message.address: 3}
         at_both = {message.source: 2, **hosts}
         queues = (message.destination, hosts), (message.admin, at_both), (message.response, at_both)

@@ -1,7 +1,8 @@
 """Key blobs, session keys, bodies and signatures as bytes.  [MS-MQQB] 2.4, 3.1.7.1.5, [MS-MQMQ] 2.2.19.3
 
 RSA is that of RFC 8017 7.2 and 8.2, on integers: so it works with any length of key, and with any switch. It is slow,
-and its timing reveals its keys, which only a test may do. The ciphers, and MD2 and MD4, are those of pycryptodome.
+and its timing reveals its keys, which is harmless only in a test. The ciphers, and MD2 and MD4, are those of
+pycryptodome.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ KEY_BITS: Final = {
     (ADVANCED_PRIVACY, AES_192): 192,
     (ADVANCED_PRIVACY, AES_256): 256,
 }
-"""The key lengths that belong together, and UseSymmKeyLength.  [MS-MQMQ] 2.2.19.3, [MS-MQQB] 3.1.7.1.5"""
+"""By provider and cipher, the length of keys, and UseSymmKeyLength.  [MS-MQMQ] 2.2.19.3, [MS-MQQB] 3.1.7.1.5"""
 HASHES: Final[dict[int, Callable[[bytes], bytes]]] = {
     MD5: lambda data: hashlib.md5(data).digest(),
     SHA_1: lambda data: hashlib.sha1(data).digest(),

@@ -165,7 +165,7 @@ class Departures:
     # -- what is said of them -------------------------------------------------------------------------------------
 
     def taken(self, entry: Outgoing) -> None:
-        """Note that the next hop has it on disk, or in memory if it is express.  [MS-MQQB] 3.1.5.5.2 to 3.1.5.5.4"""
+        """Note that the next hop has a message on disk, or in memory if express.  [MS-MQQB] 3.1.5.5.2 to 3.1.5.5.4"""
         if entry.message.transaction is None:
             for queue in self.queues.values():
                 if entry in queue.entries:

@@ -63,7 +63,7 @@ class Peer:
     network: Network
     queues: list[Queue] = field(default_factory=list)
     addresses: dict[UUID, str] = field(default_factory=dict)
-    """The addresses of the queue managers that PRIVATE= names name, as a directory would have them."""
+    """The addresses of the queue managers in PRIVATE= names, as a directory would have them."""
     switches: Switches = field(default_factory=Switches)
     timers: Timers = field(default_factory=Timers)
     window: int = 64
@@ -103,7 +103,7 @@ class Peer:
         return trio.current_time()
 
     def utc(self) -> float:
-        """Return the seconds since 1970 on the same clock."""
+        """Return the seconds since 1970 on the clock of the timers."""
         return self._epoch + trio.current_time()
 
     def wake(self) -> None:

@@ -1,7 +1,7 @@
 """Messages encrypted and opened, signed and verified. [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5, [MS-MQMQ] 2.5
 
 A peer signs and encrypts a message when it is handed in; the wire does not show that this was not done later. Session
-keys are kept as long as the peer exists, because tests are over before their time is.
+keys are kept as long as the peer exists, because a test ends before they expire.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Flight:
     number: int
     recoverable_number: int
     acknowledged: bool = False
-    """ReceivedSessionAck: it takes no room in the window."""
+    """ReceivedSessionAck: whether it was acknowledged, and so takes no room in the window."""
 
 
 @dataclass(eq=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HALF_SECOND = 0.5
 FLAGS = 32
-"""The bits of RecoverableMsgAckFlags."""
+"""The number of bits in RecoverableMsgAckFlags."""
 
 
 class State(Enum):

@@ -61,7 +61,7 @@ TAKES: Final = {"orders": "few", "notes": "acks"}
 ACKS: Final = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
 ANSWERS: Final = r"DIRECT=OS:letter\private$\answer"
 TOO_LONG_S: Final = 60
-"""After this time a test has failed, however busy the machine is."""
+"""A time limit in seconds: after it a test has failed, however busy the machine is."""
 WHOLE, ALTERED, NOT_SAID = "whole", "altered", "NACK that nobody sends"
 CLASSES: Final = {number: name for name, number in vars(Class).items() if name.startswith("NACK")}
 
@@ -74,7 +74,7 @@ class Wish(NamedTuple):
     """The kind of its signature; 0 for none."""
     hash_algorithm: int = SHA_512
     also: str = ""
-    """`listed`, `answered` or `named`."""
+    """A further property, if any: `listed`, `answered` or `named`."""
 
 
 WISHES: Final = {
@@ -131,7 +131,7 @@ class Exchange:
         self.peer.insecure_nacks = self.insecure_nacks
 
     def write_keys(self) -> None:
-        """Write our node's keys, and the peer's as a directory would have them; one has the type for signatures."""
+        """Write our node's keys, and the peer's as a directory would have them; one of those is for signatures."""
         files = KeyFiles(keys_path(self.folder, "ours"), "ours")
         public = public_path(self.folder, "letter")
         public.mkdir()
@@ -260,7 +260,7 @@ class Exchange:
         kept = [self._queue(name) for name in TAKES]
 
         def refused() -> dict[str, int]:
-            """Return by label: the copies of a list have the same outcome."""
+            """Return the class of each refused message by its label, which the copies of a list share."""
             return {label: message_class for label, message_class, _ in peer.refusals[before:]}
 
         await peer.until(lambda: sum(len(q.messages) for q in kept) + len(refused()) >= expected)
@@ -312,7 +312,7 @@ class Exchange:
         assert set(await self._taken(client, "system$;deadxact", count)) == letters
 
     async def _taken(self, client: Client, queue: str, count: int) -> list[tuple[str, str]]:
-        """Return the label and class of so many messages in a queue of our node."""
+        """Return the label and class of `count` messages in a queue of our node."""
         taken: list[tuple[str, str]] = []
         while len(taken) < count:
             messages = await client.receive(queue, limit=500, timeout_s=TOO_LONG_S)

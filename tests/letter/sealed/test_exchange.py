@@ -71,8 +71,8 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
     "no keys": {"to-letter AES-256": ENCRYPTION, "to-ours AES-256": SAME, "signed": SAME},
     "other certificates": {"signed": SIGNATURE, "AES-256, signed": SIGNATURE, "AES-256": SAME},
 }
-"""The outcomes of messages for each switch, and for peers with other keys: in both directions and both queues, unless
-it says more. An outcome is a pattern, or the same as without the switch. An altered message is never reported as
+"""The outcomes of messages for each switch, and for peers with other keys: in both directions and both queues, unless a
+case says more. An outcome is a pattern, or the same as without the switch. An altered message is never reported as
 signed.
 """
 SIGN: Final = (SIGNED_20, SHA_512)
