@@ -336,7 +336,7 @@ def test_after_its_order_ack_a_message_in_doubt_is_a_letter_there_once_more_if_i
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2")
 @pytest.mark.parametrize("leaving", ["received", "rejected", "purged", "deleted", "stays"])
 def test_a_letter_has_ended_and_nothing_follows_when_it_leaves(net: Net, leaving: str) -> None:
-    """No acknowledgment is sent, no further copy is kept, and it waits as long as it takes."""
+    """No acknowledgment is sent, no further copy is kept, and the letter waits as long as it takes."""
     cut_off(net)
     asked: dict[str, Any] = {"acknowledgments": 0xF, "admin_queue": at("a", 5).name, "journal_positive": True}
     net.send("a", at("c", 16), "x", **ASKED, time_to_be_received_s=60, **asked)

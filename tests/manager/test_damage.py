@@ -22,7 +22,7 @@ ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 ADMIN = queue("admin", 5, transactional=False)
 NOTES_17, ORDERS_16 = 17, 16
 SMALL: Final = LogLimits(segment_bytes=1 << 20, reserve_bytes=0)
-"""Hundreds of stores are opened here, so none of them reserves 16 MiB."""
+"""The limits of a log: hundreds of stores are opened here, so none of them reserves 16 MiB."""
 COUNT: Final = 12
 BODY: Final = 900
 

@@ -62,7 +62,7 @@ class Table:
         return self.history.is_duplicate(source, ordinal, at(seconds), self.writes, recoverable=recoverable)
 
     def commit(self, seconds: int = 0) -> None:
-        """End a batch like `QueueManager.take`."""
+        """End a batch as `QueueManager.take` does."""
         writes = self.writes.take(at(seconds))
         self.history.make_room(self.writes)
         if writes is not None:
@@ -190,7 +190,7 @@ def test_a_window_that_is_larger_than_what_is_remembered_is_refused() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 def test_two_senders_that_count_alike_do_not_lose_messages_to_each_other() -> None:
-    """By the letter of the specification, only the ordinals are compared."""
+    """By the letter of the text, only the ordinals are compared."""
     table = Table()
     assert not table.is_duplicate(1)
     assert [table.knows(1, source=source) for source in (A, B)] == [True, False]
@@ -367,7 +367,7 @@ def test_what_is_forgotten_goes_from_the_disk_in_the_next_transaction() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 def test_a_message_for_others_that_comes_back_with_more_hops_is_no_duplicate() -> None:
-    """The way that it took is gone: a node that discards it loses it."""
+    """The way that the message took is gone: a node that discards the message loses it."""
     table = Table(size=4)
     judged = [
         table.history.is_duplicate(A, 1, at(0), table.writes, recoverable=True, hop_count=hop_count)

@@ -315,7 +315,7 @@ def test_the_largest_message_is_acknowledged_though_its_body_does_not_fit(spare:
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3")
 @pytest.mark.parametrize("insecure", [False, True])
 def test_a_stranger_learns_what_queues_there_are_only_if_insecure_nacks_are_sent(insecure: bool) -> None:
-    """A FinalAck tells the sender's queue manager in any case, and that tells a queue of its own, once."""
+    """A FinalAck tells the sender's queue manager in any case, and that manager tells a queue of its own, once."""
     net = a_system(replace(TALKATIVE, send_insecure_nacks=insecure))
     asked = {"acknowledgments": NA, "journal_negative": True}
     for admin in "ab":

@@ -90,7 +90,7 @@ def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: b
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 def test_a_sequence_that_was_purged_goes_on_whether_or_not_its_messages_arrived(net: Net) -> None:
-    """Three were received but are not acknowledged yet; three were sent and got lost; three are unsent."""
+    """Three were received but are not acknowledged yet; three were sent and lost; three are unsent."""
     for body in ("arrived", "lost", "unsent"):
         if body == "lost":
             net.nodes["c"].hears = deaf
@@ -323,7 +323,7 @@ def test_what_waits_for_a_deleted_queue_behind_a_gap_is_forgotten_and_its_sender
 def test_a_sequence_goes_on_where_it_was_when_its_queue_is_deleted_and_made_again(
     net: Net, *, restarts: bool
 ) -> None:
-    """This is by a direct name, which belongs to any queue of its name."""
+    """The messages have a direct name, which belongs to any queue of its name."""
     to_orders = Destination(r"DIRECT=TCP:c\private$\orders", guid_of("c"), r"TCP:c\private$\orders", "c")
     for number in range(3):
         net.send("a", to_orders, str(number), transactional=True)

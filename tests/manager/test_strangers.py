@@ -120,7 +120,7 @@ def forged(
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8")
 def test_of_a_message_that_a_neighbour_has_begun_nothing_is_dropped_before_it_is_whole() -> None:
-    """Its first read ends the handshake and begins a large message; when that is looked at, the stranger is proven."""
+    """One read ends the handshake and begins a large message; when that message is checked, the stranger is proven."""
     refuses = with_a_stranger("a", "c").nodes["c"].up.inspect().arrivals.refuses
     for number in (CLOSED.identifier, 99):
         begun = encode_packet(forged(number, source="a"))
@@ -689,7 +689,9 @@ def closed_at(net: Net) -> list[tuple[int, str]]:
 
 
 def test_unfinished_packets_of_strangers_have_a_bound_and_those_of_the_host_with_the_most_end_first() -> None:
-    """For IPv6 a host is a /64. A neighbour's are not counted, but before its session a neighbour is a stranger."""
+    """For IPv6 a host is a /64. A neighbour's packets are not counted, but before its session a neighbour is a
+    stranger.
+    """
     net = with_a_stranger("a", "c", settings=Settings(strangers_unfinished_bytes=100_000))
     core = net.nodes["c"].up
     hosts = near_host, other_host, v4_host = "2001:db8::1", "2001:db8::2", "10.0.0.9"
