@@ -24,7 +24,7 @@ def test_behind_a_message_stand_the_two_headers_as_the_specification_has_them() 
 def test_what_is_kept_is_a_message_and_what_is_sent_is_it_without_the_name(
     message: UserMessage, path_name: str, padding_bytes: int
 ) -> None:
-    """Behind a signature beside a list there is padding, which is sent."""
+    """After the signature of a list of destinations there is padding, which is sent."""
     padding = bytes(padding_bytes)
     message.session, message.base.session_header, message.trailing = None, False, padding
     packet = encode_packet(message)
