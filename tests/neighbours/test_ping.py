@@ -59,7 +59,7 @@ def test_by_default_pings_are_answered_and_nobody_is_asked() -> None:
 
 
 REQUEST = bytes.fromhex("0000 4855 07000000") + US
-"""A Ping as Windows Server 2003 sends it before it connects: no flag, the signature, a cookie of 7, its GUID."""
+"""A Ping as Windows Server 2003 sends it before it connects: no flag, the signature, a cookie of 7, and its GUID."""
 
 
 @pytest.mark.spec("[MS-MQQB] 2.1.2")

@@ -49,7 +49,7 @@ def two_ways() -> Net:
 
 
 def refuse(net: Net, name: str, bad: Callable[[bytes], bool]) -> list[int]:
-    """Let a node close each session on which such a chunk comes; count how often it did so."""
+    """Let a node close each session on which a bad chunk comes; return the size of each such chunk."""
     closings: list[int] = []
 
     def watch(sender: str, receiver: str, chunk: bytes) -> None:
@@ -175,7 +175,7 @@ def entries(*message_ids: int) -> list[InFlight]:
 
 
 def is_found(trial: Trial, bad: InFlight, *, behind: InFlight, by_us: bool = False) -> bool:
-    """Let the neighbour take another, then refuse the bad one until it is set aside, or others pass."""
+    """Let the neighbour take another message, then refuse the bad one until it is set aside, or others pass."""
     trial.answered(0, [behind])
     while not trial.lets_pass(0):
         _, [suspect] = trial.ended(0, [bad], by_us=by_us)
@@ -217,7 +217,7 @@ def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_o
 
 
 def test_of_a_full_neighbour_that_makes_room_for_one_with_each_pause_nothing_is_set_aside() -> None:
-    """It has none for the suspect right behind another, which used it up."""
+    """It has no room for the suspect right behind another message, which used that room up."""
     net, room = a_net("a", "c"), [0]
 
     def is_refused(chunk: bytes) -> bool:
@@ -263,7 +263,7 @@ def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour
 def test_what_a_neighbour_had_acknowledged_and_not_saved_when_it_died_it_did_not_refuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The neighbour was full until the message had been sent alone three times, and then has room for all others."""
+    """The neighbour is full until the message has been sent alone three times, and then has room for all others."""
     take_saved, net = acknowledgment.take_saved, a_net("a", "c")
 
     def but_for_one(data: SessionData, header: SessionHeader) -> bool:
@@ -386,7 +386,7 @@ def test_two_in_queues_that_take_turns_are_found_though_each_session_ends_with_a
 
 
 def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_being_found() -> None:
-    """They are lost with it, or pass before it, whenever a session ends."""
+    """The new messages are lost with the refused one, or pass before it, whenever a session ends."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
     bad = net.send("a", at("c", 17), "bad", recoverable=True, priority=0)
