@@ -186,7 +186,7 @@ def forget_to_bridge_a_gap(sound: Any) -> Any:
     "gaps_are_bridged",
 )
 def lose_on_withdraw(sound: Any) -> Any:
-    """The next message goes together with the refused one."""
+    """The next message is withdrawn together with the refused one."""
 
     def withdraw(self: OutgoingSequence, number: int, writes: Any, *, decided: bool = False) -> None:
         sound(self, number, writes, decided=decided)
@@ -565,7 +565,7 @@ def compare_counts_that_wrap(sound: Any) -> Any:
 
 @plant(Session, "acknowledge", "refusals_are_explained")
 def acknowledge_what_never_came(sound: Any) -> Any:
-    """Each session acknowledgment covers one message too many: by the rules its sender hangs up."""
+    """Each session acknowledgment covers one message too many: by the rules, the sender closes the session."""
 
     def acknowledge(self: Session, now: Moment | None = None) -> None:
         self.data.message_received_count = self.data.message_received_count + 1 & 0xFFFF

@@ -29,7 +29,7 @@ def believe_that_what_has_arrived_ended_on_its_way(sound: Any) -> Any:
 
 @plant(AcknowledgedMessages, "loaded", "letters_are_true", "whereabouts_tell_the_truth")
 def take_the_end_of_a_copy_for_that_of_the_message(sound: Any) -> Any:
-    """Its dead letter does not mention another copy, and stays when that copy was received."""
+    """The message's dead letter does not mention another copy, and stays when that copy was received."""
 
     def loaded(self: AcknowledgedMessages, *arguments: Any) -> None:
         sound(self, *arguments)

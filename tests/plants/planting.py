@@ -27,7 +27,7 @@ class Plant:
 
 
 PLANTS: Final[dict[str, Plant]] = {}
-"""The faults by name, as it is typed."""
+"""The faults by the name that the command line takes."""
 
 
 def plant(

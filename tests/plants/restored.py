@@ -42,13 +42,13 @@ def send_before_the_sequence_before_is_done(sound: Any) -> Any:
 
 @plant(GivenNumbers, "_begin", *LOST, "handed_out_as_it_was_sent", "endings_have_reasons")
 def reuse_the_identifiers_of_another_life(sound: Any) -> Any:
-    """A life begins with the MessageIDs where the store ended."""
+    """A new life begins with the MessageID at which the store ended."""
     return lambda self, life: sound(self, life._replace(first_message_id=self._next_message_id))
 
 
 @plant(Identity, "_cause", *LOST, "handed_out_as_it_was_sent", "no_error_of_our_own")
 def take_a_store_that_was_put_back_for_the_last(sound: Any) -> Any:
-    """The file of its life knows a later moment, but nobody looks at it."""
+    """The life file has a later moment than the store, but nobody looks at it."""
 
     def cause(self: Identity, *known: Any) -> Cause:
         found: Cause = sound(self, *known)

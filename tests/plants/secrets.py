@@ -57,7 +57,7 @@ def keep_session_keys_when_keys_change(sound: Any) -> Any:
 
 @plant(World, "guard_of", "given_up_for_a_reason", "no_error_of_our_own")
 def lose_the_keys_of_others_with_ones_own(sound: Any) -> Any:
-    """A node is told about a key, and has lost all others' keys after that."""
+    """After a node is told about one key, it has lost all others' keys."""
 
     def change(guard: Any) -> None:
         renew = guard.renew

@@ -199,7 +199,7 @@ def have_the_witness_ahead_of_the_log(sound: Any) -> Any:
 
 @plant(Store, "commit", ON_DISK)
 def have_the_file_of_the_life_ahead_of_the_log(sound: Any) -> Any:
-    """The file of the life knows about a record that is lost in a crash: the store looks as if it had been restored."""
+    """The life file counts a record that is lost in a crash: the store looks as if it had been restored."""
 
     def commit(self: Store, writes: Any) -> None:
         self._identity.committed(self._log.next_record, writes.counters)

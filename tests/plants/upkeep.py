@@ -1,6 +1,6 @@
 """Faults of the core's regular work, for which nobody asks: timers, resends, and ways that are available again.
 
-It also has faults of its answers to questions.
+There are also faults in the core's answers to questions.
 """
 
 from __future__ import annotations
