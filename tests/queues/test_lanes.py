@@ -26,7 +26,7 @@ SETTINGS = Settings(resident_messages=4, resident_bytes=100)
 
 
 def append(window: QueueWindow, message: MessageRow) -> None:
-    """One message joins at the end."""
+    """Let one message join at the end."""
     window.append([message], window.fitting([message.packet]))
 
 
@@ -138,7 +138,7 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         assert self.window._bytes == sum(len(message.packet) for message in self.window)
 
     def teardown(self) -> None:
-        """At the end, everything that waits can be read."""
+        """Check at the end that everything that waits can be read."""
         seen = []
         for _ in range(2 * self.last + 4):
             if self.page is not None:

@@ -746,7 +746,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         assert stored == {body for body in there if self.messages[body][2]}
 
     def teardown(self) -> None:
-        """At the end, all messages that are not over and not purged can be received, in order."""
+        """Check at the end that all messages that are not over and not purged can be received, in order."""
         self.the_pages_arrive()
         for consumer in [*self.asking, *self.unsettled]:
             self.hosted.queue.consumers.abandon(consumer)

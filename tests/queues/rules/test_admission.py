@@ -72,7 +72,7 @@ claims to be A  REFUSE 3.1.5.8.2 NACK_NOT_TRANSACTIONAL_MSG / TURN_AWAY 3.1.5.8:
 
 
 def verdicts() -> list[str]:
-    """Return who brings a message, where it goes, and the verdict; behind a slash, that for a transactional one."""
+    """Return who brings a message, where it goes, and the verdict; after a slash, that for a transactional one."""
     net = chain("a", "c", queues=QUEUES, settings=Settings(strangers_queue_bytes=1_000))
     judge, lines = net.nodes["c"].up.inspect().arrivals.judge, defaultdict[str, list[str]](list)
     for (who, (remote, source, size_bytes)), (where, (manager, number, kind)) in product(
