@@ -34,7 +34,7 @@ def secret_forms(pair: KeyPair) -> set[bytes]:
 
 
 class FakeKey:
-    """A private key with which everything decrypts to the same."""
+    """A private key with which everything decrypts to the same bytes."""
 
     def __init__(self, octets: bytes) -> None:
         self.octets = octets

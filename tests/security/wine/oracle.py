@@ -22,7 +22,7 @@ _PLACES: Final = ("/usr/lib/*/wine", "/usr/lib/wine", "/usr/lib64/wine", "/opt/w
 
 
 def _program(*names: str) -> str | None:
-    """Debian keeps Wine's programs off the PATH."""
+    """Return the path of one of Wine's programs, which Debian keeps off the PATH."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/lib/wine"])
     return next((found for name in names if (found := shutil.which(name, path=path))), None)
 

@@ -72,7 +72,7 @@ def bodies(seed: str) -> list[bytes]:
 
 
 def effective_bits(provider: Provider, number: int) -> int:
-    """Return the effective bits, as many as the key has; Wine uses another number unless it is told."""
+    """Return the number of effective bits, which is the key's length; Wine uses another number unless it is told."""
     return provider.session_key_bits if number == RC2 else 0
 
 
