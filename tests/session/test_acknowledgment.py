@@ -107,7 +107,7 @@ def test_an_acknowledgment_of_what_was_never_sent_closes_with_both_numbers(numbe
 
 
 OLDER = "10001b00 4c494f52 24000000 ffffffff 0000 0100 {number:04x}0000 00000000 00000000 4000 0000"
-"""A SessionAck, byte by byte: after its two headers AckSequenceNumber; nothing saved, nothing sent, a window of 64."""
+"""A SessionAck, byte by byte: two headers, then AckSequenceNumber; nothing saved, nothing sent, a window of 64."""
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")

@@ -193,7 +193,7 @@ def test_the_first_messages_may_come_in_one_read_with_the_handshake(data: st.Dat
 @pytest.mark.spec("[MS-MQQB] 3.1.5.4")
 @given(st.data())
 def test_a_peer_sends_604_bytes_before_its_session_is_open_or_it_is_closed(data: st.DataObject) -> None:
-    """This holds for whatever it sends: an EstablishConnection of 572 bytes and a ConnectionParameters of 32."""
+    """This holds whatever the peer sends: an EstablishConnection of 572 bytes and a ConnectionParameters of 32."""
     initiator = data.draw(st.booleans())
     session = a_session(
         SessionState.WAITING_ECR_MSG if initiator else SessionState.WAITING_EC_MSG, initiator=initiator
@@ -450,7 +450,7 @@ def test_a_packet_that_is_not_whole_in_time_ends_its_session_and_says_how_much_o
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.2")
 def test_a_session_that_waits_for_an_acknowledgment_is_not_idle() -> None:
-    """By the letter it would close; the Session Ack Wait Timer closes it if nothing comes."""
+    """By the letter of the text it would close; the Session Ack Wait Timer closes it if nothing comes."""
     session = a_session()
     send(session, 1)
     session.data.session_active = False
