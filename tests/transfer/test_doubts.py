@@ -119,7 +119,7 @@ def say_final_ack(
 def test_a_message_expires_from_each_state_that_has_an_arrow_and_is_reported(
     net: Net, state: str, doubted: int, told: int
 ) -> None:
-    """The next hop, where it also waits, reports it, too."""
+    """The next hop, where the message also waits, reports the end, too."""
     if state == "Waiting to Send":
         cut_off(net)
     elif state == "Waiting for SessionAck":
@@ -219,7 +219,7 @@ def test_after_a_late_order_ack_it_waits_for_its_final_ack_as_any_other(
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_a_late_refusal_leaves_one_letter_that_says_why_and_is_not_in_doubt(net: Net) -> None:
-    """The link behind the next hop is repaired when its time is over: its destination refuses it."""
+    """The link behind the next hop is repaired when the message's time is over: its destination refuses it."""
     net.blocked.add(frozenset("bc"))
     net.send("a", at("c"), "x", **MINUTE)
     net.pass_ms(61_000)
@@ -249,7 +249,7 @@ def test_both_words_at_once_are_one(net: Net) -> None:
 def test_a_word_that_comes_between_the_end_of_its_time_and_the_letter_counts(
     words: list[Callable[[Net, int], None]],
 ) -> None:
-    """The store has reported that its time is over, and the letter is in the batch with the acknowledgment."""
+    """The store has reported that its time is over, and the dead letter is in the batch with the acknowledgment."""
     net = chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, resident_messages=1))
     for number in range(3):
         net.send("a", at("c"), str(number), **MINUTE)
@@ -284,7 +284,7 @@ def test_a_word_that_comes_between_the_end_of_its_time_and_the_letter_counts(
 
 @pytest.fixture
 def kept() -> Net:
-    """A net as above, in which no message that was sent expires."""
+    """A net in which `a` hears nobody any more, and no message that was sent expires."""
     return chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, expire_sent=KEEP))
 
 
@@ -343,7 +343,7 @@ def test_what_ended_on_its_way_is_in_doubt_until_its_destination_has_said_more(
 def test_of_both_words_that_of_the_destination_holds_whichever_comes_first(
     kept: Net, first: str, turns: int, committed: bool, killed: int | None
 ) -> None:
-    """The second report comes so many turns after the first, and the sender may be killed meanwhile."""
+    """The second report comes a number of turns after the first, and the sender may be killed meanwhile."""
     kept.blocked.add(frozenset("bc"))
     kept.send("a", at("c"), "x", **ASKED, journal_positive=True)
     kept.run()
@@ -568,7 +568,7 @@ def test_of_too_many_doubts_the_oldest_letter_stays(net: Net, monkeypatch: pytes
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_after_a_change_of_the_setting_what_was_kept_expires(killed: bool) -> None:
-    """The store does not report these any more, because they were over at a time when nothing could be done."""
+    """The store does not report such messages any more, because they were over when nothing could be done."""
     net = chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, expire_sent=KEEP, resident_messages=8))
     net.blocked.add(frozenset("bc"))
     for number in range(20):

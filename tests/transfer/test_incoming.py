@@ -117,7 +117,7 @@ def test_in_any_order_and_however_often_each_message_is_accepted_once_and_in_ord
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 def test_a_message_that_is_not_accepted_does_not_advance_the_sequence() -> None:
-    """By the letter it would advance, and what comes before it would be lost."""
+    """By the letter of the text it would advance, and what comes before that message would be lost."""
     sequence = a_sequence()
     assert arrive(sequence, a_header(1)) == [1]
     assert sequence.take(a_header(3), 10) is ArrivalVerdict.HOLD
@@ -229,7 +229,7 @@ def test_a_sequence_and_what_it_holds_survive_a_restart() -> None:
 def test_an_order_ack_leaves_half_a_second_after_the_last_message_or_once_the_delay_is_reached(
     gaps_ms: list[int],
 ) -> None:
-    """The rule as it is written: restarted if it runs and the last OrderAck was less than the delay ago."""
+    """The rule as it is written: the timer restarts if it runs and the last OrderAck was less than the delay ago."""
     settings = Settings(maximum_order_ack_delay_s=2)
     sequence = a_sequence(settings)
     timers = sequence._timers

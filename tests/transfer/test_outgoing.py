@@ -282,7 +282,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
             assert not self.carrier.queue.delete(entry.position, self.carrier.writes)
 
     def teardown(self) -> None:
-        """At the end, all messages that are not over can be sent, in order."""
+        """Check at the end that all messages that are not over can be sent, in order."""
         self.the_pages_arrive()
         if self.out:
             self.the_session_breaks()

@@ -270,7 +270,7 @@ class Mouth:
         self.words.append(self.said[sequence.identifier])
 
     def refuse(self, sequence: OutgoingSequence, number: int) -> None:
-        """Let it take one, and then report for good that it had no use for it."""
+        """Let the destination take a message, and then report for good that it had no use for it."""
         self.arrive(sequence, number)
         say_final(self.net, sequence.identifier, number, MessageClass.NACK_Q_EXCEED_QUOTA)
 

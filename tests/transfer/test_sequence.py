@@ -274,7 +274,7 @@ def test_time_outs_in_a_row_wait_longer_and_an_order_ack_brings_the_first_interv
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 def test_a_resend_goes_a_batch_at_a_time_and_on_when_an_order_ack_tells_that_it_arrives() -> None:
-    """By the letter all are sent at once; if the destination is down, each time-out would fill disks with copies."""
+    """By the letter of the text all are sent at once; with the destination down, each time-out would fill disks."""
     sender = Sender()
     sender.put_some(7)
     sender.take_numbers()
@@ -466,7 +466,7 @@ def test_after_a_restart_only_what_the_neighbour_has_not_acknowledged_goes_at_on
 def test_what_was_never_sent_expires_in_memory_and_on_disk_and_what_was_sent_does_not(
     restarted: bool,
 ) -> None:
-    """Its destination must report the end of a message that was sent, because it may have it."""
+    """The destination must report the end of a message that was sent, because the message may have arrived."""
     sender = Sender()
     sender.put_some(8, time_to_reach_queue_s=5)
     sender.put()
@@ -948,7 +948,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             assert self.sender.sequence.count >= len(self.kept)
 
     def teardown(self) -> None:
-        """In the calm, each message has one end, and nothing is kept."""
+        """Check in the calm that each message has one end, and that nothing is kept."""
         for _ in range(400):
             if not self.sender.sequence.count:
                 break

@@ -41,7 +41,7 @@ def send(net: Net, *bodies: str, **draft: Any) -> None:
 
 
 def put_back(net: Net, name: str, store: Disk, *, known: bool = False) -> None:
-    """Restore a store. `known`: whether the file of the store's life shows that it is from another moment."""
+    """Restore a store. `known`: whether its life file shows that it is from another moment."""
     net.kill(name)
     node = net.nodes[name]
     node.store = store
