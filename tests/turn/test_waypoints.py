@@ -32,7 +32,7 @@ def path(net: Net, node: str, ordinal: int = 1, *, source: str = "a") -> list[st
 
 
 def facts(net: Net, node: str, waypoint: Waypoint) -> dict[str, str | int]:
-    """Return the content of a node's last such note."""
+    """Return the content of a node's last note about this waypoint."""
     return [note.facts for note in net.nodes[node].notes if note.name == waypoint][-1]
 
 
