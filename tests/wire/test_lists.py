@@ -265,7 +265,7 @@ def test_an_analyst_is_shown_one_fault_and_the_rest_unread() -> None:
 def test_a_packet_that_lists_a_million_queues_is_refused_for_what_its_head_costs(
     judge: Callable[[bytes], object], size: int
 ) -> None:
-    """Interpreted as before, a packet of 4 MiB took 17 s and 290 MB, one of 400 kB 1.5 s and 27 MB."""
+    """With the earlier interpreted code, a packet of 4 MiB took 17 s and 290 MB, one of 400 kB 1.5 s and 27 MB."""
     packet = a_packet_full_of(SMALLEST, size)
     assert "element_count" in str(outcome(judge, packet))
     assert instructions_of(lambda: outcome(judge, packet)).total() < 10_000
