@@ -20,7 +20,7 @@ SERVER = Endpoint("127.0.0.2", 1801)
 
 
 class FullAfter(io.BytesIO):
-    """A file on a disk with a number of bytes left."""
+    """A file on a disk that has room for only some bytes more."""
 
     def __init__(self, free_bytes: int) -> None:
         super().__init__()

@@ -124,7 +124,7 @@ def test_what_is_no_connection_of_tcp_has_no_round_trip() -> None:
 
 
 class Said:
-    """A system that returns so many bytes of tcp_info."""
+    """A system that returns only these bytes of tcp_info."""
 
     def __init__(self, info: bytes) -> None:
         self._info = info

@@ -1,4 +1,4 @@
-"""Requests for traces and their destination: typed options, and OpenTelemetry's own variables."""
+"""Requests for traces and their destination: options on the command line, and OpenTelemetry's own variables."""
 
 from __future__ import annotations
 
