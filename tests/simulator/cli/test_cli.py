@@ -209,7 +209,7 @@ def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
 
 
 def identifiers(text: str | None, other: str | None) -> dict[str, str]:
-    """Return a text's message identifiers with those of the same messages in another text: they begin at random."""
+    """Map a text's message identifiers to those of the same messages in another text: they begin at random."""
     found = (
         re.findall(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\\d+", each or "") for each in (text, other)
     )
@@ -306,7 +306,7 @@ def test_misuse_is_one_line_with_what_to_do(
 
 
 FIRST = {"peers": "show", "failed": "list"}
-"""Groups that mean their first command if they are typed alone."""
+"""Groups of commands, each with the command that the group's name alone stands for."""
 
 
 @pytest.mark.parametrize("group", sorted({str(group.name) for group in app.registered_groups} - {*FIRST}))

@@ -18,7 +18,7 @@ COLUMNS: Final = 80
 
 @cache
 def helps() -> dict[str, str]:
-    """Return the help of each command, and of each below it, by what is typed."""
+    """Return the help of each command, and of each below it, by the words of the command."""
 
     def those_of(command: Any, name: str, above: Any) -> Iterator[tuple[str, str]]:
         context = command.context_class(

@@ -23,11 +23,11 @@ from tests.simulator.typed import COMMAND, Done, in_process, mqproto
 from tests.test_readme import console_blocks
 
 OFFICE_HOST: Final = own_host(44)
-"""No other test uses it: a direct format name has no port."""
+"""A loopback address that no other test uses: a direct format name has no port."""
 
 
 class Shop:
-    """A single node, and the commands typed to it."""
+    """A single node, and the commands that are given to it."""
 
     def __init__(self, folder: Path, name: str = "shop") -> None:
         self.name = name

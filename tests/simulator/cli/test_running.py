@@ -1,4 +1,4 @@
-"""Commands typed to a topology that `mqproto run` runs, and how the run copes with the death of a node."""
+"""Commands given to a topology that `mqproto run` runs, and how the run copes with the death of a node."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def wait_for(running: Running, queue: str, count: int) -> None:
 
 
 def wait_until_acknowledged(running: Running) -> None:
-    """Wait until the sender awaits nothing more for `orders`, because its consumer is ahead of the OrderAck."""
+    """Wait until the sender awaits nothing more for `orders`; its consumer may be ahead of the OrderAck."""
 
     def explained() -> str:
         return running("explain", "orders").out

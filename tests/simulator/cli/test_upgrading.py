@@ -1,4 +1,4 @@
-"""Files of an earlier commit, opened by the current program: stores, journals, a history, tables; both in a chain."""
+"""Files of an earlier commit, opened by the current program: stores, journals, histories, tables; both in a chain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.long
 
 
 class Machine:
-    """The three nodes' machine: each command is typed to the earlier program, or to the current one."""
+    """The three nodes' machine: each command is given to the earlier program, or to the current one."""
 
     def __init__(self, folder: Path, earlier: Path) -> None:
         self.folder, self.earlier = folder, earlier

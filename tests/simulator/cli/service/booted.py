@@ -45,7 +45,7 @@ queue = "orders"
 url = "http://127.0.0.1:{port}/orders"
 """
 HANGS_S: Final = 3
-"""After so long without a report from a node, systemd assumes that it hangs; the real unit has a minute for that."""
+"""How many seconds without a report from a node count as a hang for systemd; the real unit has a minute."""
 RELOADS: Final = 2
 PATIENCE_S: Final = 60
 

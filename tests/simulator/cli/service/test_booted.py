@@ -1,7 +1,4 @@
-"""Our units under a systemd that is process 1: it boots from this machine's files, in a container, and forgets all.
-
-Written files are in memory. The container's only network is its loopback, and it starts only what booted.py asks for.
-"""
+"""Our units under a systemd that is process 1: it boots in a container from this machine's files, and keeps nothing."""
 
 from __future__ import annotations
 
