@@ -508,7 +508,7 @@ async def test_the_messages_of_a_transaction_whose_node_was_restarted_are_where_
 
 
 async def hosting(topology: Topology, directory: Path, *, task_status: trio.TaskStatus[trio.Event]) -> None:
-    """Run a node until the event is set; another one waits until it is gone."""
+    """Run a node until the event is set; if another node is there, wait until it is gone."""
     while True:
         try:
             async with running(topology, "destination", directory):

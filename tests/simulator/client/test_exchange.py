@@ -45,7 +45,7 @@ async def bodies(client: Client) -> list[bytes]:
 
 
 async def test_all_who_wait_are_told_that_the_journal_is_full(topology: Topology, tmp_path: Path) -> None:
-    """There are more than may be outstanding, so some wait for others."""
+    """There are more operations than may be outstanding, so some wait for others."""
     async with (
         running(topology, "destination", tmp_path),
         connect(topology, "destination", tmp_path, journal=tmp_path / "a.journal") as client,

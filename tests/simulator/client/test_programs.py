@@ -47,7 +47,7 @@ def test_a_program_that_is_killed_again_and_again_sends_and_answers_each_order_o
 
 
 def run_until(program: Path, managers: QueueManagers, client: BlockingClient, count: int) -> None:
-    """Start the program, and kill it when so many answers are there."""
+    """Start the program, and kill it when `count` answers are there."""
     command = [sys.executable, str(program), str(managers.file), str(managers.directory), str(ORDERS)]
     with subprocess.Popen(command) as process:
         while waiting(client) < count:

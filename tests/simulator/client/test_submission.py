@@ -52,8 +52,9 @@ for line in sys.stdin:
 
 
 class Death(trio.abc.Instrument):
-    """Ends the process as a kill would, after a number of steps of its tasks: a little later, or, without a delay,
-    after it has sent something more, and before it hears the answer.
+    """Ends the process as a kill would, after a number of steps of its tasks.
+
+    With a delay it ends that much later; without one, after it has sent something more and before it hears the answer.
     """
 
     def __init__(self, steps: int, delay_s: float) -> None:
