@@ -1,4 +1,4 @@
-"""`mqproto analyse` as it is typed: its output, its JSON, its exit status, and its complaints."""
+"""`mqproto analyse` on the command line: its output, its JSON, its exit status, and its complaints."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from tests.simulator.typed import COMMAND, Done, in_process
 
 MEMORY_LIMIT_BYTES = 200 * 1024 * 1024
 LARGE = "MQPROTO_LARGE_CAPTURE_BYTES"
-"""The size of the capture in the memory test; 1000000000 takes some minutes."""
+"""The environment variable with the size of the capture in the memory test; 1000000000 bytes take some minutes."""
 
 
 def frames_of(scene: Scene) -> list[Frame]:
@@ -320,7 +320,7 @@ def test_what_only_begins_like_a_capture_is_none(data: bytes, words: str, tmp_pa
     ids=lambda value: repr(value[:8]),
 )
 def test_a_file_of_another_kind_is_named_with_its_remedy(head: bytes, remedy: str, tmp_path: Path) -> None:
-    """This includes a file that contains a packet, and one that was packed with gzip."""
+    """This includes a file that contains a packet, and one that was compressed with gzip."""
     path, data = tmp_path / "x.cap", head + bytes(300) + encode_packet(a_user_message())
     for written in (data, gzip.compress(data, mtime=0)):
         path.write_bytes(written)
@@ -403,7 +403,7 @@ sys.exit(status)
 
 @pytest.mark.long
 def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> None:
-    """The default of 24 MB has more messages than a quarter of all limits of what is remembered."""
+    """The default of 24 MB has more messages than a quarter of each limit on what is remembered."""
     path = tmp_path / "large.pcapng"
     packets = write_capture(path, int(os.environ.get(LARGE, "24_000_000")), body_bytes=200)
     command = [sys.executable, "-c", WITH_ITS_PEAK, "decode", "-", "--summary", "--json"]

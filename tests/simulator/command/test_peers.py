@@ -64,7 +64,7 @@ def pair(tmp_path: Path) -> Topology:
 
 
 async def typed(folder: Path, *arguments: str) -> Done:
-    """Type a command about these nodes, which run meanwhile."""
+    """Run a command about these nodes, which run meanwhile."""
     place = ("--topology", folder / "pair.toml", "--directory", folder)
     return await trio.to_thread.run_sync(partial(in_process, *arguments, *place))
 

@@ -25,7 +25,7 @@ from tests.simulator.node.test_pings import a_chain
 from tests.simulator.running import running
 
 HASTE_S = 0.2
-"""The patience with nodes that will not answer."""
+"""How long, in seconds, a test waits for nodes that will not answer."""
 LIOR = encode_packet(establish_connection(client=bytes(16), server=bytes(16), time_stamp_ms=0))[:16]  # type: ignore[arg-type]
 
 Manners = Callable[[trio.SocketStream], Awaitable[None]]
@@ -120,7 +120,7 @@ async def test_probing_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 class Names(trio.abc.HostnameResolver):
-    """A world with one name, which has two addresses."""
+    """A resolver that knows one name, which has two addresses."""
 
     async def getaddrinfo(self, host: Any, port: Any, *_: Any) -> Any:
         if host != b"two.example":
