@@ -51,7 +51,7 @@ new MutationObserver(() => {
 }).observe(document.body, { attributeFilter: ["data-at"] });
 0
 """
-"""Make the page keep what it shows for each sample, by the sample's time."""
+"""A script that makes the page keep what it shows for each sample, by the sample's time."""
 
 
 class Desk(NamedTuple):

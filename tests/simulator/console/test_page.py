@@ -30,7 +30,7 @@ class Desk(NamedTuple):
     directory: Path
 
     def typed(self, *arguments: str) -> Done:
-        """Type a command beside it."""
+        """Run a command beside the page."""
         return in_process(*arguments, "--topology", self.file, "--directory", self.directory)
 
     def until(self, expression: str, value: object = True) -> None:
@@ -339,7 +339,7 @@ def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) 
 
 @pytest.fixture(scope="module")
 def busy(running: Desk) -> Iterator[str]:
-    """Make a cut link, a failed message, and an application that holds two; return the identifier of one of those."""
+    """Make a cut link, a failed message, and an application that holds two messages; return the identifier of one."""
     running.typed("purge", r"destination\orders")
     sent = running.typed(
         "send", "orders", "-b", "x", "--transactional", "--label", "held", "--count", "5", "--dead-letter"
