@@ -27,7 +27,7 @@ ORDERS: Final = "/queues/destination%5Corders/messages"
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the exporter send in a moment, and give up in a moment what it cannot send."""
+    """Make the exporter send at once, and give up at once if it cannot send."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
 

@@ -142,9 +142,9 @@ class Node:
     failure: Exception | None = None
     """The error with which every submission ends."""
     lost: trio.Event = field(default_factory=trio.Event)
-    """The connection broke."""
+    """Set when the connection has broken."""
     is_away: bool = False
-    """The node is away until `Gateway.recover` has been told which messages have ended."""
+    """Whether the node stays away until `Gateway.recover` has been told which messages have ended."""
 
     async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
         if self.is_away or isinstance(self.failure, NodeUnreachable):
@@ -178,7 +178,7 @@ class Node:
         self.doubts = [one for one in self.doubts if one != ticket]
 
     def ended(self) -> list[tuple[Ticket, MessageId | MqprotoError]]:
-        """Report on a new connection that messages under way which have not come by now never will."""
+        """Report, on a new connection, that messages under way that have not come by now never will."""
         self.lost = trio.Event()
         return [*((ticket, InDoubt("too old")) for ticket in self.doubts), *self.kept.items()]
 

@@ -33,7 +33,7 @@ async def test_over_any_calls_of_two_the_last_epoch_alone_writes_and_none_comes_
     async with opened(history_url) as first, opened(history_url) as second:
         both = (first, second)
         led = [0, 0]
-        """The epoch in which each of them believes."""
+        """For each of the two, the epoch that it believes in."""
         watched = [Leader(), Leader()]
         last, leads, documents = 0, False, itertools.count()
         for _ in range(data.draw(st.integers(1, 20), "steps")):

@@ -1,6 +1,6 @@
 """The history with which a gateway continues: it has all its ids, or a person has declared which are missing.
 
-Advice is typed as it is given.
+Advice is followed exactly as it is given.
 """
 
 from __future__ import annotations

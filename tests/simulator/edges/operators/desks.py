@@ -1,4 +1,4 @@
-"""Helpers for the tests of operators: nodes, messages that fail, and commands typed beside them."""
+"""Helpers for the tests of operators: nodes, messages that fail, and commands that are run beside them."""
 
 from __future__ import annotations
 

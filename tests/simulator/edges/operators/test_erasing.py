@@ -49,7 +49,7 @@ def body_of(key: str) -> bytes:
 
 
 def files_with(folder: Path, body: bytes) -> list[str]:
-    """Return the files that contain any part of it."""
+    """Return the files that contain any part of a body."""
     probes = [body[at : at + PROBE_BYTES] for at in range(0, len(body) - PROBE_BYTES + 1, EACH_BYTES)]
     return [
         path.name

@@ -70,7 +70,7 @@ class Refuses:
         self._called = trio.Event()
 
     async def until(self, count: int) -> None:
-        """Wait until so many are accepted."""
+        """Wait until `count` messages are accepted."""
         while len(self.accepted) < count:
             await self._called.wait()
 
@@ -353,7 +353,7 @@ async def test_a_message_that_is_sent_once_more_has_another_life_whichever_comma
 async def test_of_many_ids_that_a_gateway_has_taken_the_one_that_is_meant_is_explained(
     desk: Client, history: DocumentHistory, tmp_path: Path
 ) -> None:
-    """By its identifier, a later life's, or its producer's id with or without the name; no queue has them."""
+    """It is named by its identifier, a later life's, or its producer's id with or without the name; no queue has it."""
     for number in (1, 11, 12):
         accepted = json.dumps({"id": rf"{GUID}\{number}", "fingerprint": "x"}).encode()
         await history.finish(r"gateway/desk\orders", f"shop/o{number}", Attempt.SUCCEEDED, accepted)

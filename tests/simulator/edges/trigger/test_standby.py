@@ -63,7 +63,7 @@ async def is_stopped(process: Fork) -> bool:
 
 
 def state_of(pid: int) -> str:
-    """Return the state of a process, as Linux reports it; elsewhere always stopped, because no system tells."""
+    """Return the state of a process, as Linux reports it; other systems do not tell, so there it counts as stopped."""
     status = Path(f"/proc/{pid}/stat")
     return status.read_text().rpartition(")")[2].split()[0] if status.exists() else "T"
 

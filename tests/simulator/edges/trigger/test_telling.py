@@ -226,7 +226,7 @@ async def confirm(history: DocumentHistory) -> None:
 
 @pytest.mark.parametrize("steps", [(accept, confirm), (confirm, accept)])
 async def test_an_end_is_told_whichever_the_history_hears_of_first(history_url: str, steps: Any) -> None:
-    """Confirmations and the gateway each look afterwards whether the other one is known."""
+    """Confirmations and the gateway each look, after their own report, whether the other's is there."""
     async with open_history(history_url) as history:
         for number, step in enumerate(steps):
             assert await told(history) == []
