@@ -33,7 +33,7 @@ from mqproto.wire import (
 
 PEER = Guid(b"the peer's guid."[:16])
 BACK_S = 0.02
-"""How long a crashed peer is away."""
+"""How long a crashed peer is away, in seconds."""
 
 
 class CrashedError(Exception):
@@ -122,7 +122,7 @@ class Peer:
 
 
 class Bounds(Peer):
-    """A sound peer that accepts only so much from one host for a time: it closes `count` connections without a word.
+    """A sound peer that limits one host for a time: it closes `count` of its connections without a word.
 
     after: how many connections from that host it serves before that.
     """

@@ -1,4 +1,4 @@
-"""`mqproto fuzz` as it is typed: what it prints, and how it ends."""
+"""`mqproto fuzz` on the command line: what it prints, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqproto fuzz strangers` as it is typed: a line for each attack, the broken bounds, and the status."""
+"""`mqproto fuzz strangers` on the command line: a line for each attack, the broken bounds, and the status."""
 
 from __future__ import annotations
 

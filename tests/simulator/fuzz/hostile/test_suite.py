@@ -18,7 +18,7 @@ from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 PATIENCE_S = 100.0
-"""More than the slowest machine needs for something that takes a few seconds."""
+"""A time limit in seconds: more than the slowest machine needs for something that takes a few seconds."""
 
 
 @pytest.fixture(autouse=True)

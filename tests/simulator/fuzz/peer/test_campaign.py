@@ -27,11 +27,11 @@ from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import Peer, serving
 
 QUICK = Options(patience_s=0.7)
-"""Small peers answer at once."""
+"""Options with little patience, because small peers answer at once."""
 QUEUE: Final = r"TCP:127.0.0.1\private$\notes"
 """The default destination of messages."""
 SEEDS: Final = 2_000
-"""Among so many seeds, one is looked for that finds a planted crash at once."""
+"""The number of seeds among which one is looked for that finds a planted crash at once."""
 
 
 async def fuzzed(peer: Peer, tmp_path: Path, options: Options = QUICK, **changes: Any) -> Report:
@@ -134,7 +134,7 @@ def fields_with(kind: str, edit: Edit) -> dict[str, Any]:
 
 
 def short_of(is_deadly: Deadly, count: int, deadly_count: int = 1, seeds: int = SEEDS) -> list[int]:
-    """Return the first seeds of campaigns with so many deadly lies among the first twenty cases.
+    """Return the first seeds of campaigns with `deadly_count` deadly lies among the first twenty cases.
 
     With other seeds each campaign takes hundreds of cases. They are searched for, because every new lie changes the
     order of all lies. Case 0 tells no lie, and takes the turn of one.

@@ -199,7 +199,7 @@ def test_garbage_is_no_packet_and_a_packet_that_breaks_off_is_none_either() -> N
 
 @pytest.mark.long
 def test_our_own_sessions_conduct_themselves_well_in_every_case() -> None:
-    """The judge and mqproto.session were written independently; here the one hears the other, without a socket."""
+    """The judge and mqproto.session were written independently; here the first judges the second, without a socket."""
     target = PeerTarget((r"TCP:127.0.0.1\private$\notes",), DESTINATION, None, 1_700_000_000)
     closed = 0
     for number in range(1_500):

@@ -1,4 +1,4 @@
-"""`mqproto fuzz peer` as it is typed, against a real node and against servers that are not one."""
+"""`mqproto fuzz peer` on the command line, against a real node and against servers that are not one."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Closes(Peer):
 
 
 class Refuses(Peer):
-    """A queue manager that has enough sessions."""
+    """A queue manager that takes no more sessions."""
 
     async def opened(self, session: Session) -> None:
         session.data.admit = lambda data, manager, now: "it has sessions enough"

@@ -14,7 +14,7 @@ TARGET = PeerTarget(
 )
 
 LONGEST_BYTES = 64 * 2**20
-"""About the most bytes that a tactic sends: 16 connections with 4 MiB each, all of it one string."""
+"""The approximate limit on what a tactic sends, in bytes: 16 connections with 4 MiB each, all of it one string."""
 
 
 @pytest.mark.long
