@@ -44,7 +44,7 @@ TROUBLES: Final = {
 DEATH: Final = Trouble(WRITES | GROWTH | FLUSHES | NAMES, KILL, lasting=True)
 """SIGKILL between two calls that write, or within one; then whole pages of the file have been written."""
 COUNTED: Final = 2**30
-"""So many calls pass, and are counted."""
+"""More calls than a trial makes: all of them pass, and are counted."""
 
 
 def compiler() -> str | None:
@@ -76,7 +76,7 @@ class FailingDisk:
         os.close(file)
 
     def arm(self, begins: Path, trouble: Trouble, passing: int) -> None:
-        """From now on, let so many calls pass that write to files whose paths begin like this."""
+        """From now on, let `passing` calls pass that write to files whose paths begin like this."""
         self._page[: ORDERS.size] = ORDERS.pack(
             1, trouble.kinds, passing, trouble.error, trouble.lasting, 0, 0, os.fsencode(begins)
         )

@@ -22,7 +22,7 @@ ELSEWHERE: Final = "elsewhere"
 WAL_HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
 HEADER_BYTES: Final = 68
-"""About the length of the header of a log segment."""
+"""The approximate length, in bytes, of the header of a log segment."""
 PAGES: Final = {2: "interior index", 5: "interior table", 10: "leaf of an index", 13: "leaf of a table"}
 KINDS: Final = {
     "tables": r"\.sqlite",
@@ -69,7 +69,7 @@ class Hurt(NamedTuple):
     """One kind of damage.
 
     act: does it; None if there is nothing to damage.
-    kill_share: how often the nodes are killed before it, instead of stopped in order: that leaves other files.
+    kill_share: how often the nodes are killed before it, instead of stopped in order: a kill leaves other files.
     copies: whether it needs stores of an earlier moment.
     """
 
@@ -191,7 +191,7 @@ def bit_in_segment(part: str) -> Hurter:
 
 
 def bit_in_sqlites_log(part: str) -> Hurter:
-    """Flip a bit in the header, in a frame's head, or in a frame's page."""
+    """Flip a bit in the header, in a frame's header, or in a frame's page."""
 
     def act(scene: Scene) -> Done | None:
         found = _some_file(scene, "SQLite's log")
@@ -360,7 +360,7 @@ def moved_away(scene: Scene) -> Done | None:
 
 
 def copied(scene: Scene) -> Done | None:
-    """Copy a store to another folder, with the file of its life or without."""
+    """Copy a store to another folder, with its life file or without."""
     node = next((node for node in _shuffled(scene) if store_files(scene.folder, node)), None)
     if node is None:
         return None
@@ -379,7 +379,9 @@ def nothing(scene: Scene) -> Done | None:
 LEFT_BY_KILLS: Final = frozenset({"SQLite's log", "SQLite's shared memory", "segment"})
 """Files that an orderly end removes."""
 IN_FULL: Final = 0.15
-"""After an orderly end all data is in the tables; after a kill much of it is still in SQLite's log."""
+"""The share of kills before damage to the tables: after an orderly end, all data is in the tables; after a kill, much
+of it is still in SQLite's log.
+"""
 
 
 def _share(kind: str) -> float:

@@ -28,7 +28,7 @@ class Nodes(Protocol):
 
     folder: Path
     errors: dict[str, str]
-    """Why nodes are down that have ended by themselves."""
+    """For each node that has ended by itself, why it is down."""
     elsewhere: dict[str, Path]
     """The folders of nodes that are started in another folder than the others."""
 

@@ -64,10 +64,10 @@ QUEUES: Final = {"orders": "orders", "notes": "notes", "deadxact": GONE, "deadle
 BUGS: Final = ("Traceback", "a bug in mqproto")
 """Texts that a program prints if it has crashed."""
 PATIENCE_S: Final = 10.0
-"""How long a client waits for a node that ends meanwhile."""
+"""How long, in seconds, a client waits for a node that ends meanwhile."""
 LOOK_S: Final = 0.05
 EMPTY_S: Final = 0.15
-"""After so long with nothing waiting for anybody, nothing more comes."""
+"""When nothing has waited for anybody for this many seconds, nothing more comes."""
 QUIET_S: Final = 3.0
 """The same if something still waits: longer than a resend takes."""
 LONGEST_S: Final = 20.0
@@ -190,11 +190,11 @@ class Processes:
         self.end(signal.SIGTERM, *(names or NAMES))
 
     def repair(self, name: str) -> Repaired:
-        """Run `mqproto store repair` as it is typed."""
+        """Run the command `mqproto store repair`."""
         return self._typed("repair", str(self.path(name)))
 
     def adopt(self, name: str, how: str) -> Repaired:
-        """Run `mqproto store adopt` as it is typed."""
+        """Run the command `mqproto store adopt`."""
         return self._typed("adopt", str(self.path(name)), f"--{how}")
 
     def _typed(self, *words: str) -> Repaired:

@@ -67,7 +67,7 @@ PLACES: Final = {
 CONSUMER: Final = 1
 CALM_MS: Final = 3_000
 QUIET: Final = 4
-"""After so many periods of CALM_MS without a chunk on a wire, nothing more comes."""
+"""How many periods of CALM_MS without a chunk on a wire show that nothing more comes."""
 CALMS: Final = 30
 
 
@@ -97,7 +97,7 @@ class System(Net):
         self.ledger = ledger
         self.stores: dict[str, Store] = {}
         self.errors: dict[str, str] = {}
-        """Why a node is down, if it ended by itself."""
+        """For each node that ended by itself, why it is down."""
         self.elsewhere: dict[str, Path] = {}
         self.strike: Callable[[], None] = lambda: None
         """Called before each commit and each send: it may kill the process there."""

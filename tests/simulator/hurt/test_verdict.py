@@ -1,4 +1,4 @@
-"""The basis for judging a trial: lists are compared, and which differences were named. Nothing here asks a store."""
+"""The basis for judging a trial: how lists are compared, and which differences were named. No store is asked."""
 
 from __future__ import annotations
 

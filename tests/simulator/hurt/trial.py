@@ -39,7 +39,7 @@ from tests.simulator.hurt.verdict import Outcome, judged
 
 KILLS: Final = "killed, and nothing else"
 PATIENCE_S: Final = 90
-"""A process of a trial that has not ended after so long never will."""
+"""A time limit in seconds: a process of a trial that has not ended by then never will."""
 CALLS: Final = 1_000
 FLUSHES_AMONG_THEM: Final = 150
 CALLS_OF_PROCESSES: Final = 50

@@ -1,4 +1,4 @@
-"""The conclusions from a trial: the lists of producers and consumers compared, and which differences were named."""
+"""The conclusions from a trial: how producers' and consumers' lists differ, and which differences were named."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def differences(account: Account, seed: int) -> Iterator[Difference]:
 
 
 def _out_of_order(account: Account) -> Iterator[Difference]:
-    """Return orders that overtook others. A repeated one counts as doubled, and where it came first."""
+    """Return orders that overtook others. A repeated order counts as doubled, and at the place where it came first."""
     places = {label: place for place, label in enumerate(account.accepted)}
     newest, seen = -1, set[str]()
     for queue, label in account.order:
