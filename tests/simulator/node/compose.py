@@ -26,7 +26,7 @@ ADDRESSES: Final = {"shop": "10.8.0.2", "depot": "10.8.0.3"}
 PATIENCE_S: Final = 120
 READ_ONLY: Final = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 NO_RIGHTS: Final = ("--bounding-set", "-dac_override,-dac_read_search")
-"""Without these rights, root may not enter folders of other users."""
+"""Options that take away the rights with which root may enter folders of other users."""
 
 
 def block(language: str) -> str:
@@ -92,7 +92,7 @@ class Network:
         self.inside = ("nsenter", f"--net=/proc/{self._holder.pid}/ns/net")
 
     def connect(self, name: str) -> None:
-        """Give it an end of the wire, and its address."""
+        """Give the namespace an end of the wire, and an address."""
         run("ip", "link", "set", f"to-{name}", "netns", str(self._holder.pid))
         run(*self.inside, "ip", "address", "add", f"{ADDRESSES[name]}/24", "dev", f"to-{name}")
         run(*self.inside, "ip", "link", "set", f"to-{name}", "up")

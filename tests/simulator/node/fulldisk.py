@@ -31,7 +31,7 @@ BODY_BYTES: Final = 10_000
 OTHERS: Final = 1_000_000
 """The first number of the messages that the other node sends."""
 LIMIT_S: Final = 200
-"""Less than the time that a test may take, so that it prints what it waited for."""
+"""A time limit in seconds, below that of a test, so that the program prints what it waited for."""
 
 
 def body(number: int) -> bytes:
@@ -58,7 +58,7 @@ def fill(folder: Path) -> None:
 
 @asynccontextmanager
 async def filling(folder: Path) -> AsyncIterator[None]:
-    """Let it also take the room that others free, during the block."""
+    """Let another program also take the room that is freed, during the block."""
 
     async def go_on() -> None:
         while True:

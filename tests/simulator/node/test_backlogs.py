@@ -24,7 +24,7 @@ from tests.simulator.running import NodeProcess, processes
 
 SEEDS: Final = int(os.environ.get("MQPROTO_BACKLOG_SEEDS", "0"))
 MESSAGES: Final = 600
-"""Their large messages exceed the log of a store, so they are read from the tables as well as from the log."""
+"""How many messages wait: the large ones exceed a store's log, so they are read from its tables as well."""
 KINDS: Final = [
     ("local queue", False),
     ("outgoing queue", True),

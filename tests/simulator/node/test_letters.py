@@ -1,4 +1,4 @@
-"""Dead letters in the queue that their application has chosen: real nodes, kills, and typed commands."""
+"""Dead letters in the queue that their application has chosen: real nodes, kills, and commands."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ async def strangers(folder: Path, office: Topology = OFFICE) -> AsyncIterator[Pa
 
 
 async def received(client: Client, queue: str, count: int) -> list[Any]:
-    """Receive so many messages from a queue."""
+    """Receive `count` messages from a queue."""
     found: list[Any] = []
     while len(found) < count:
         async with client.transaction(queue, limit=count - len(found), timeout_s=60) as messages:
@@ -354,7 +354,7 @@ async def test_names_that_nothing_can_be_sent_to_are_refused_by_name(
 
 
 async def typed(folder: Path, topology: Topology, *arguments: str) -> Done:
-    """Type a command about a node in this process, which runs meanwhile."""
+    """Run a command about a node in this process, which runs meanwhile."""
     file = folder / f"{topology.name}.toml"
     await trio.Path(file).write_text(as_toml(topology))
     place = ("--topology", file, "--directory", folder / topology.name)

@@ -166,7 +166,7 @@ async def test_a_signal_to_stop_ends_a_node_with_status_0(
 async def test_who_calls_as_a_node_stops_does_not_keep_it(
     chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: bytes
 ) -> None:
-    """They are accepted after the last turn, in which the core has closed all sessions that it knew."""
+    """Such callers are accepted after the last turn, in which the core has closed all sessions that it knew."""
     callers: list[socket.socket] = []
     pump = RunningNode.pump
 

@@ -46,7 +46,7 @@ def notes(first: int, count: int) -> list[Draft]:
 
 
 async def taken(client: Client, count: int, queue: str = "notes") -> list[int]:
-    """Return the bodies of so many messages, in the order in which they come."""
+    """Return the bodies of `count` messages, in the order in which they come."""
     bodies: list[int] = []
     while len(bodies) < count:
         found = await client.receive(queue, limit=500, timeout_s=20)
@@ -320,7 +320,7 @@ async def live(topology: Topology, folder: Path) -> int:
 
 
 def delays(count: int) -> Iterable[float]:
-    """Yield delays: many within the start, some much later.
+    """Yield delays before kills, in seconds: many within the start, some much later.
 
     Each tenth is 0: kill once something was sent, however long that takes.
     """

@@ -561,7 +561,7 @@ async def all_of(connection: Connection) -> bytes:
 
 
 async def read_from(connection: Connection, size: int) -> bytes:
-    """Return so many bytes, as they come."""
+    """Return `size` bytes, as they come."""
     received = b""
     while len(received) < size:
         await connection.readable()
@@ -589,7 +589,7 @@ async def test_all_arrives_in_order_both_ways_however_slowly_it_is_read(pair: To
 async def test_where_there_is_no_room_for_a_record_nothing_is_read_and_nothing_has_ended(
     pair: Topology,
 ) -> None:
-    """A node reads at most so much in one turn, and that may be little."""
+    """A node reads only a limited number of bytes in one turn, and that may be few."""
     heard = Heard()
     async with both_ends(pair, *socket.socketpair(), heard) as (ours, theirs):
         theirs.send(b"something")

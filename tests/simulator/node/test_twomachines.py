@@ -19,7 +19,7 @@ from tests.conftest import FORBIDDEN
 
 WAYS: Final = (["unshare", "-mn"], ["unshare", "-rmn"])
 PATH: Final = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-"""Debian keeps administrators' programs off the PATH of other users."""
+"""A PATH with administrators' programs, which Debian keeps off the PATH of other users."""
 NEEDED: Final = {"ip": "iproute2", "nft": "nftables"}
 
 

@@ -30,7 +30,9 @@ END: Final = "that was all: "
 READY: Final = "ready "
 """A node that was started in the background prints this at last."""
 PASSES: Final = "mqproto explain "
-"""Reports about a connection hold for seconds, and soon hold again; on a busy machine the first look comes too late."""
+"""The beginning of a command whose report about a connection holds for seconds, and soon holds again; on a busy machine
+the first look comes too late.
+"""
 LOOKS: Final = 40
 IDENTIFIER: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}|(?<=\\)[0-9]{1,10}\b")
 

@@ -314,7 +314,7 @@ def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
 def test_one_that_shows_its_name_alone_is_remembered_if_it_goes_on(
     says: bool, crashes: bool, count: int, first: int, outcome: bytes | None, is_remembered: bool
 ) -> None:
-    """By the document alone: it has a name and identifiers, and perhaps states its next one."""
+    """This is by the document alone: an invoker has a name and identifiers, and perhaps states its next one."""
     machine = Machine()
     for number in range(count):
         machine.perform(number)

@@ -74,7 +74,7 @@ WISHES: Final[dict[Operation, Any]] = {
     Operation.MAKE: control.QueueWish("more"),
     Operation.CHANGE: control.QueueWish("orders", quota_kb=1),
 }
-"""Every request that is not a look."""
+"""By its operation, every request that does more than look."""
 
 
 async def test_whatever_a_reader_asks_for_nothing_changes(
