@@ -45,7 +45,9 @@ from tests.simulator.running import running
 
 TIMEOUT_S = 10.0
 LOOK_S = 0.02
-"""The time between two looks at something that nobody reports. Time has to pass, or an idle clock would stand still."""
+"""The time, in seconds, between two looks at something that nobody reports. Time has to pass, or an idle clock would
+stand still.
+"""
 
 
 @asynccontextmanager

@@ -58,7 +58,7 @@ COUNT = 30
 
 
 class Names(trio.abc.HostnameResolver):
-    """A world with one name, which belongs to a computer elsewhere."""
+    """A resolver that knows one name, which belongs to a computer elsewhere."""
 
     async def getaddrinfo(self, host: Any, port: Any, *_: Any) -> Any:
         if host != b"msmq.example":
@@ -188,7 +188,7 @@ def test_the_speed_is_the_peers_own_unless_bytes_are_played(
 
 
 class TwoAddresses(trio.abc.HostnameResolver):
-    """A name whose first address is unused, like localhost's if only IPv4 is listened at."""
+    """A name whose first address is unused, like localhost's if a program listens only on IPv4."""
 
     async def getaddrinfo(self, host: Any, port: Any, *_: Any) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (it, port)) for it in ("127.0.0.9", "127.0.0.1")]
