@@ -22,7 +22,7 @@ from mqproto.turn.effects import Received
 from mqproto.wire.glance import body_of, identifier_of
 
 PLANTED: Final = os.environ.get("PLANTED", "lost doubled altered swapped").split()
-"""Every tenth message has one of these, in turn; it is swapped only if another comes together with it."""
+"""The faults that messages have: every tenth has one of these, in turn; it is swapped only if another comes with it."""
 as_frame, accept = service._messages, transport.accept
 
 

@@ -23,7 +23,7 @@ from tests.simulator.certificates import over_tls
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 PATIENCE_S = 100.0
-"""More than the slowest machine needs for something that takes a few seconds."""
+"""A time limit in seconds: more than the slowest machine needs for something that takes a few seconds."""
 
 
 @pytest.mark.long

@@ -126,7 +126,7 @@ def fill_backlog(target: Socket) -> list[socket.socket]:
 
 
 async def fill(end: Socket) -> int:
-    """Send until nothing more is accepted; return how much was."""
+    """Send until nothing more is accepted; return how many bytes were."""
     sent_bytes = 0
     with trio.move_on_after(20), socket.socket(fileno=socket.dup(end.fileno())) as twin:
         twin.setblocking(False)
@@ -343,7 +343,7 @@ async def test_over_a_slow_link_all_comes_in_its_time() -> None:
 
 
 async def test_what_waits_on_a_slow_link_crosses_when_it_is_mended() -> None:
-    """Earlier it still waited for its time, and a reset in that time removed it from a link that was well."""
+    """In an earlier version it still waited for its time, and a reset meanwhile removed it from a link that worked."""
     async with running_link() as ends:
         client, server = await ends.pair()
         with client, server:

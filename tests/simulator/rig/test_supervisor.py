@@ -30,7 +30,7 @@ from mqproto.simulator.topology import Topology, load, places
 from tests.simulator.typed import TIMEOUT_S
 
 FORKED: Final = pytest.mark.usefixtures("forked_programs")
-"""Starts nodes as forks; other tests cover the start of an interpreter."""
+"""Starts a test's nodes as forks; other tests cover the start of an interpreter."""
 ORPHANS = """
 import sys, trio
 from pathlib import Path

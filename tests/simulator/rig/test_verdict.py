@@ -34,8 +34,9 @@ ELSEWHERE = {
     "validate": {RunOracle.DOUBLED, RunOracle.REORDERED, RunOracle.AUDIT},
     "ends": {RunOracle.DOUBLED, RunOracle.ALTERED, RunOracle.AUDIT},
 }
-"""A trigger takes one message at a time, and its history drops repeated ones: test_demo.py plants these. The first
-message that does not come ends the ways: test_ends.py plants faults that are not found by then.
+"""For each run, the oracles that other tests check. A trigger takes one message at a time, and its history drops
+repeated ones: test_demo.py plants these. The first message that does not come ends the ways: test_ends.py plants faults
+that are not found by then.
 """
 
 PLANTED = {
@@ -43,8 +44,8 @@ PLANTED = {
     "validate": ("altered", "lost"),
     "ends": ("lost",),
 }
-"""The faults of messages in each run; elsewhere all in one. Messages behind a lost one may not come, so a loss hides
-other faults.
+"""The faults of messages in each run, as one list for each time that it runs; other runs have all faults at once.
+Messages behind a lost one may not come, so a loss hides other faults.
 """
 
 

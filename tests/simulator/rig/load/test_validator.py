@@ -15,7 +15,7 @@ from mqproto.simulator.topology.ports import reserved_address
 
 @asynccontextmanager
 async def serving(validator: Validator) -> AsyncIterator[str]:
-    """Run it; return its URL."""
+    """Run the consumer; return its URL."""
     _, port = reserved_address()
     async with trio.open_nursery() as nursery:
         await nursery.start(validator.serve, port)
@@ -24,7 +24,7 @@ async def serving(validator: Validator) -> AsyncIterator[str]:
 
 
 async def bring(client: httpx.AsyncClient, url: str, number: int = 0, timeout_s: float = 5.0) -> int | str:
-    """Bring it a message; return the status, or the name of the error."""
+    """Bring the consumer a message; return the status, or the name of the error."""
     try:
         answer = await client.post(
             url,

@@ -47,7 +47,7 @@ IN_STORES: Final = frozenset(
 ROOM: Final = ("*-reserve", "*-wal-room", "*.life", "*-lock")
 named_ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 IN_SOME_STORE: Final = [way for way in WAYS if way.end is not End.HEARD_ELSEWHERE]
-"""All other ends: the ones that a producer heard of only in its own queue are not in any store."""
+"""All ways whose end is in some store; an end that a producer heard of only in its own queue is not."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> EndsReport:
 
 @pytest.fixture(scope="module")
 def place(report: EndsReport, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A copy of its stores and logs."""
+    """A copy of the stores and logs that the report is about."""
     folder = tmp_path_factory.mktemp("copy") / "ends"
     shutil.copytree(report.place.directory, folder, ignore=shutil.ignore_patterns(*ROOM))
     with closing(sqlite3.connect(folder / "history.sqlite")) as db:
@@ -250,7 +250,7 @@ def lose_packets(store: Path, names: Collection[str]) -> None:
 
 
 def forget(history: Path, names: Collection[str], key: str) -> None:
-    """Delete everything except that it was accepted."""
+    """Delete everything about a message except that it was accepted."""
     with closing(sqlite3.connect(history)) as db, db:
         for name in {*names, key}:
             db.execute(
