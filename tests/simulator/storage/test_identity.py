@@ -1,4 +1,4 @@
-"""The life with which a store continues: every way in which a store and the file of its life can meet."""
+"""The life with which a store continues: every way in which a store and its life file can meet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lived(path: Path, *messages: int, ceiling: int = CEILING) -> NewLife | None:
 
 
 def copied(path: Path, name: str = "backup") -> Path:
-    """Copy a store into a folder beside it, without the file of its life."""
+    """Copy a store into a folder beside it, without its life file."""
     (folder := path.parent.parent / name).mkdir()
     for each in path.parent.glob(f"{path.name}*"):
         shutil.copy(each, folder)

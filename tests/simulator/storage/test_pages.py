@@ -20,7 +20,7 @@ LARGEST: Final = 4 << 20
 """The greatest size of a packet, and the default size of a window."""
 READY: Final = (LOCAL, HELD, URGENT)
 EXAMPLES: Final = 30
-"""Each example may write tens of megabytes; fewer examples find the faults below."""
+"""How many examples are tried: each may write tens of megabytes, and fewer would find the faults below."""
 
 
 class New(NamedTuple):

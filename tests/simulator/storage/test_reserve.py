@@ -76,7 +76,7 @@ def opened(files: SimulatedFiles, limits: LogLimits = LIMITS) -> Store:
 
 
 def filled(files: SimulatedFiles, room_bytes: int = 0, *, first: Writes = DECLARED) -> tuple[Store, int]:
-    """Return a store on a disk with so much room that has accepted messages until it was full; and their number."""
+    """Return a store that has accepted messages until its disk, with `room_bytes` left, was full; and their number."""
     store = opened(files)
     store.commit(first)
     files.room_bytes = files.size_bytes + room_bytes

@@ -85,9 +85,9 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
 @pytest.mark.long
 @given(data=st.data())
 def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left, data: st.DataObject) -> None:
-    """The store has everything before it, and reports the record aloud only if the witness is behind.
+    """The store has everything before it, and reports the record at the start only if the witness is behind.
 
-    No kill causes that.
+    No kill leaves the witness behind.
 
     Of sectors that may be zero, one is chosen.
     """

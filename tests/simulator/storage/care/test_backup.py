@@ -42,7 +42,7 @@ SEED = 6
 BACKUPS = int(os.environ.get("MQPROTO_BACKUPS", "8"))
 BATCH = 20
 PATIENCE_S = 300.0
-"""A node that was killed takes its time to start on a busy machine."""
+"""A time limit in seconds: a node that was killed takes its time to start on a busy machine."""
 
 
 @pytest.mark.long

@@ -175,7 +175,7 @@ def test_of_tables_whose_own_statements_are_no_text_any_more_the_log_is_kept(tmp
 
 
 def damage_record(segment: Path, number: int) -> None:
-    """Flip a bit in the head of a record."""
+    """Flip a bit in the header of a record."""
     data = bytearray(segment.read_bytes())
     header = Header.decoded(bytes(data[: HEADER.size]))
     assert header is not None
