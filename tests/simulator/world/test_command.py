@@ -1,4 +1,4 @@
-"""`mqproto simulate`, as it is typed."""
+"""The command `mqproto simulate`."""
 
 from __future__ import annotations
 

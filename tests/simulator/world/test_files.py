@@ -41,7 +41,7 @@ NEW: Final = b"2" * 3_000
 SIZE_BYTES: Final = 8_000
 """The size of a file; behind the written bytes are zeros."""
 DICE: Final = 200
-"""So many random choices show everything that can happen."""
+"""How many random choices are tried: enough to show everything that can happen."""
 
 Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
 
@@ -441,7 +441,7 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("what", ["put back", "moved away"])
 def test_a_life_that_is_to_begin_does_so_in_whatever_step_its_process_ends(what: str, how: str) -> None:
-    """Until it has begun, each start is told about it, and after that no other life begins."""
+    """Until the life has begun, each start is told about it, and after that no other life begins."""
     begun = Counter[bool]()
     for steps in count():
         files = new_files(steps)

@@ -306,7 +306,7 @@ def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> N
 def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_another_way(
     kind: str, fault: Fault
 ) -> None:
-    """Only messages that leave from where it lies would prove it, so some are sent from there."""
+    """Only messages that leave from the node that has the refused one would prove it, so some are sent from there."""
     links = tuple(Cable(one=one, other=other) for one, other in ("ab", "bc", "ad", "dc"))
     faults = (Fault(at_ms=0, kind="picky", where="c", value=0), fault)
     result = simulate(a_chain(a_burst(kind=kind), nodes=("a", "b", "c", "d"), links=links, faults=faults))

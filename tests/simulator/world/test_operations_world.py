@@ -210,9 +210,9 @@ class Application:
         self.names = dict[bytes, Asked]()
         """Everything that it ever requested, by body."""
         self.told = dict[bytes, bool]()
-        """What it knows: whether it was accepted or refused."""
+        """By body, whether the request was accepted or refused, as far as it knows."""
         self.doubted = set[bytes]()
-        """The requests of which nobody can know that."""
+        """The requests of which nobody can know whether they were accepted."""
         self.start()
 
     def start(self) -> None:

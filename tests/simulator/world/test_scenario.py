@@ -25,7 +25,7 @@ def test_a_drawn_scenario_is_the_same_each_time_and_survives_being_written(seed:
 
 
 def test_the_same_scenarios_are_drawn_on_every_machine_and_python() -> None:
-    """Pinned. Changes of draw.py change it; changes of the core must not."""
+    """The expected value is pinned: changes of draw.py change it; changes of the core must not."""
     drawn = hashlib.sha256("".join(as_json(draw(seed)) for seed in range(200)).encode())
     assert drawn.hexdigest()[:16] == "494501fa97809fdd"
 

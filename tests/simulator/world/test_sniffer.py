@@ -184,7 +184,7 @@ def test_ports_begin_anew_when_all_have_been_used() -> None:
 
 @needs("tshark")
 def test_tshark_has_nothing_to_complain_of(tmp_path: Path) -> None:
-    """These include worlds with every kind of broken link."""
+    """The worlds include some with every kind of broken link."""
     for seed in SEEDS:
         path = tmp_path / f"{seed}.pcapng"
         path.write_bytes(sniffed(seed))

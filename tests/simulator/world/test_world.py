@@ -186,7 +186,7 @@ def test_a_full_disk_has_room_set_aside_for_all_that_two_strangers_may_have_to_w
 @pytest.mark.long
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_traces_are_the_same_on_every_machine_and_python_whatever_its_hashes(hash_seed: str) -> None:
-    """Pinned.
+    """The expected values are pinned.
 
     Every change of nodes' decisions changes them: check that two versions of Python agree on the new ones.
     """
