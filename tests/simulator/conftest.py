@@ -1,6 +1,4 @@
-"""Settings for tests of the simulator: output as in a pipe, however they are run, a clock that no load disturbs, and
-databases.
-"""
+"""Settings for tests of the simulator: output as in a pipe, a clock that no load disturbs, and databases."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def topology() -> Topology:
 
 
 IDLE_S: Final = 0.1
-"""On a busy machine the loopback may take 10 ms."""
+"""A silence of this many seconds shows that nothing is under way; on a busy machine the loopback may take 10 ms."""
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Reply:
 OK = Reply()
 ERROR = Reply(500)
 DROP = None
-"""The connection is closed instead of an answer."""
+"""Stands for closing the connection instead of answering."""
 
 
 def business_error(code: str, text: str = "", status: int = 422) -> Reply:

@@ -38,7 +38,7 @@ LINE: Final = re.compile(r"\d+ +(\w+)\((.*)\) += (?:(-?\d+)|0x[0-9a-f]+)(?:<(\S*
 UNFINISHED: Final = " <unfinished ...>"
 RESUMED: Final = re.compile(r"\d+ +<\.\.\. \w+ resumed>")
 OF_FILE: Final = re.compile(r"(\d+)<(\S*)>(?:, (.*))?")
-"""Arguments that begin with an open file."""
+"""Matches arguments that begin with an open file."""
 TEXT: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 NOT_DURABLE: Final = "-shm"
 """The index of SQLite's log: shared memory, which is made again after a power loss."""

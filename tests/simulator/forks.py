@@ -29,7 +29,7 @@ from tests.conformance import ROOT
 
 SIZE: Final = struct.Struct("<I")
 TOLD: Final = struct.Struct("<i")
-"""First its process id, then how it has ended."""
+"""One number in each message from the parent process: first a fork's process id, then how the fork has ended."""
 
 
 class Asked(NamedTuple):
@@ -77,7 +77,7 @@ class Fork:
             return ended
 
     async def stdout_until(self, lines: int | None) -> bytes:
-        """Return its output as soon as that has so many lines; without a number, all of it."""
+        """Return its output as soon as there are this many lines; if None, all of it."""
         said = b""
         while lines is None or said.count(b"\n") < lines:
             part = await self.stdout.receive_some()

@@ -57,7 +57,7 @@ def hashed(token: str) -> str:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """Return the header that shows it."""
+    """Return the header that presents a token."""
     return {"Authorization": f"Bearer {token}"}
 
 

@@ -14,7 +14,7 @@ from tests.simulator.forks import Forks
 
 FORKS = Forks("colorsys")
 PATIENCE_S = 100.0
-"""Longer than any machine needs."""
+"""A time limit in seconds, longer than any machine needs."""
 SAYS = """
 import os, sys
 print(sys.argv[1:], os.environ.get("OF_THIS_TEST"), os.getcwd(), "colorsys" in sys.modules, os.getpid(), flush=True)
@@ -26,7 +26,7 @@ print(flush=True)
 while True:
     pass
 """
-"""The program never starts to wait: Python notices a signal that comes just before a read only after that read."""
+"""A program that never starts to wait: Python notices a signal that comes just before a read only after that read."""
 
 
 async def test_each_has_its_own_pipes_arguments_environment_and_folder(

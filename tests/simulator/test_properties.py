@@ -48,10 +48,10 @@ EXAMPLES: Final = int(os.environ.get("MQPROTO_PROPERTIES", "6"))
 MISSING: Final = 0x9999
 """A number that no queue has."""
 FILLER_BYTES: Final = 800
-"""With its headers this takes a quota of 1 KiB, except for fewer bytes than any message has."""
+"""The size of a body that, with its headers, fills a quota of 1 KiB but for fewer bytes than any message has."""
 TIMEOUT_S: Final = 20
 WITHOUT_SHRINKING: Final = (Phase.explicit, Phase.reuse, Phase.generate)
-"""Each step of shrinking would wait for messages that do not come."""
+"""Hypothesis's phases except shrinking, of which each step would wait for messages that do not come."""
 
 REPORTS: Final = "PUBLIC=5E3DFE41-5B1C-4A3C-9F0B-6B3A5B1D2C11"
 TOPOLOGY: Final = f"""
@@ -260,7 +260,7 @@ class Way:
 
 
 def by_command(running: Running, queue: str, draft: Draft) -> MessageId:
-    """Send with `mqproto send`; texts are typed, and other data is in files."""
+    """Send with `mqproto send`; texts are arguments, and other data is in files."""
     options = {
         "label": draft.label,
         "priority": draft.priority,

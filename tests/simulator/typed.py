@@ -99,7 +99,8 @@ async def forked(*arguments: str | Path) -> Done:
 def forked_programs() -> Iterator[None]:
     """Fork programs that a supervisor starts as `python -m mqproto.simulator.cli.cli`: nodes, gateways, triggers.
 
-    A run that kills ten of them would import ten times what takes each up to a second of processor time.
+    Otherwise a run that kills ten of them would import their modules ten times, for up to a second of processor time
+    each.
     """
     sound = trio.lowlevel.open_process
 

@@ -32,7 +32,7 @@ call = ["10.0.0.7"]
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which nodes keep theirs."""
+    """The folder in which nodes keep their state."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return tmp_path / "mqproto"
 
