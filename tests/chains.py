@@ -18,7 +18,7 @@ CONSUMER: Final = 1
 AT_ONCE: Final = 1_000
 ORDER_ACK_MS: Final = Settings().order_ack_timeout_ms
 APART_MS: Final = 5
-"""The time between messages at 200 a second."""
+"""The time between messages in milliseconds, at 200 a second."""
 
 
 class Chain(Net):

@@ -20,7 +20,7 @@ PROGRAM: Final = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
 PATIENCE_S: Final = 120
-"""Nothing takes this long unless the browser hangs."""
+"""A time limit in seconds: nothing takes this long unless the browser hangs."""
 ARGUMENTS: Final = (
     "--headless",
     "--disable-gpu",
@@ -113,12 +113,12 @@ class Chromium:
         return answer["result"].get("value")
 
     def text(self, selector: str = "main") -> str:
-        """Return the text that a person reads there, on one line."""
+        """Return the text that a person reads on the page, on one line."""
         shown = self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
         return " ".join(str(shown).split())
 
     def barriers(self, selector: str = "html") -> list[str]:
-        """Return the barriers that axe-core finds there, a line each: by WCAG 2.2 up to AA, and good practice."""
+        """Return the barriers that axe-core finds on the page, a line each: by WCAG 2.2 up to AA, and good practice."""
         if not self.evaluate("'axe' in window"):
             self.evaluate(f"{_axe_core()};0")
         found: list[str] = self.evaluate(FOUND % (json.dumps(selector), json.dumps(RULES)))

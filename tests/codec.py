@@ -37,7 +37,7 @@ def codec() -> str:
 
 
 def without_the_one_in_the_tree() -> str:
-    """Return the same if the generated file no longer fits the layouts: nobody can import it or `mqproto.wire` then."""
+    """Return the same even if the generated file does not fit the layouts, when importing `mqproto.wire` fails."""
     wire = ModuleType("mqproto.wire")
     wire.__path__ = [str(GENERATED.parent)]
     sys.modules["mqproto.wire"] = wire

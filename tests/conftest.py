@@ -91,7 +91,7 @@ def catch_what_is_ignored() -> None:
 
 
 SET_BY_PYTHON: Final = {signal.SIGPIPE, signal.SIGXFSZ}
-"""Python ignores these signals itself, and `subprocess` restores the default for children."""
+"""The signals that Python itself ignores; `subprocess` restores their defaults for children."""
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:

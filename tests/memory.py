@@ -9,7 +9,7 @@ from typing import Final
 
 MEMORY: Final = "/dev/shm"
 ROOM_BYTES: Final = 2 << 30
-"""More bytes than all tests together write."""
+"""The room that tests need, in bytes: more than all of them together write."""
 
 
 def memory() -> str | None:

@@ -77,11 +77,11 @@ TESTS: Final = (
 )
 LIMIT_S: Final = 300
 SLOWER: Final = 5
-"""A fault counts as an endless loop if worlds or tests take so many times longer with it, plus some minutes."""
+"""A fault counts as an endless loop if worlds or tests take this many times as long with it, plus some minutes."""
 TEST_S: Final = 120
-"""The most seconds for one test."""
+"""The time limit for one test, in seconds."""
 WORLD_S: Final = 0.2
-"""About how many seconds a world takes."""
+"""The approximate time that a world takes, in seconds."""
 
 WORLDS: Final = """
 import sys
@@ -301,7 +301,7 @@ class Copy:
         return ""
 
     def _run(self, command: Sequence[str], usual_s: float) -> str:
-        """Return in a few words how a command that usually takes so long has failed; empty if it has not."""
+        """Return in a few words how a command that usually takes `usual_s` has failed; empty if it has not."""
         limit_s = LIMIT_S + SLOWER * usual_s
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen(

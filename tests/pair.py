@@ -86,7 +86,7 @@ class Node:
     dies_at: int | None = None
     """The batch at which it is killed, once: between two instructions of the shell's loop."""
     dies_committed: bool = False
-    """Whether it is then killed after the commit and before anything is sent, or else before the commit."""
+    """Whether it is killed after that batch's commit and before anything is sent; otherwise before the commit."""
     wires: dict[int, Wire] = field(default_factory=dict)
     hears: Hears | None = None
     """The function that takes arriving data instead of the core, until the node starts again."""

@@ -181,7 +181,7 @@ def objections() -> dict[str, list[str]]:
 
 
 def options() -> dict[str, int]:
-    """Return how many options each command has, by how it is typed; those that many share count as `mqproto`'s."""
+    """Return how many options each command has, by its words; options that many commands share count as `mqproto`'s."""
     from typer.main import get_command
 
     from mqproto.simulator.cli.cli import app
@@ -196,7 +196,7 @@ def options_of(command: Any) -> int:
 
 
 def commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
-    """Return every command that does something, and how it is typed."""
+    """Return every command that does something, and its words on the command line."""
     if (below := getattr(command, "commands", None)) is None:
         yield typed, command
     else:

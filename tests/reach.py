@@ -166,7 +166,7 @@ def _digests(reach: Reach) -> dict[str, str]:
 
 
 def statement_around(source: str, line: int) -> range:
-    """Return the lines of the innermost statement that has a line; for a compound statement, those of its head.
+    """Return the lines of the innermost statement that has a line; for a compound statement, those of its header.
 
     Python reports only some lines of a statement when it executes it.
     """

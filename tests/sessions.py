@@ -27,7 +27,7 @@ SETTINGS = Settings()
 
 
 def later(milliseconds: int) -> Moment:
-    """Return the moment so long after NOW."""
+    """Return the moment this many milliseconds after NOW."""
     return Moment(NOW.uptime_ms + milliseconds, NOW.utc_s + milliseconds // 1_000)
 
 
@@ -57,7 +57,7 @@ def a_session(
 
 
 def receive(session: Session, packet: Packet | bytes, now: Moment = NOW) -> int:
-    """Let one packet arrive; return how many UserMessages it was."""
+    """Let one packet arrive; return how many UserMessages the session found in it."""
     data = packet if isinstance(packet, bytes) else encode_packet(packet)
     return len(packets_of(session.receive(data, now)))
 

@@ -42,7 +42,7 @@ OF_A_GROUP = "import pytest; pytestmark = pytest.mark.xdist_group('costly')" + T
 def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
     """Run tests in a separate process as `make test` would, in CI or not.
 
-    It ignores some signals, like background processes of a script and those that nohup starts.
+    The process ignores some signals, as background processes of a script and those that nohup starts do.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest("from tests.conftest import *")

@@ -81,7 +81,7 @@ LINES: Final = {
     "tests/turn": 700,
     "tests/wire": 3_100,
 }
-"""The lines of code of each folder of the second level."""
+"""The budget of each folder of the second level, in lines of code."""
 TOTALS: Final = {
     "product": 97_500,
     "tests": 106_000,
@@ -113,7 +113,7 @@ COUNTS: Final = {
     "processes with a preexec_fn": 3,
     "loop variables that are set anew": 11,
 }
-"""The numbers of things that should be few."""
+"""The budgets for counts of things that should be few."""
 WORDS: Final = {
     ".github/CONTRIBUTING.md": 500,
     ".github/SECURITY.md": 600,
@@ -141,7 +141,7 @@ WORDS: Final = {
     "tests/captures/truth/README.md": 300,
     "tests/letter/README.md": 500,
 }
-"""The words of each document."""
+"""The budget of each document, in words."""
 
 LINE_STEP: Final = 50
 WORD_STEP: Final = 100

@@ -42,7 +42,7 @@ class Check(NamedTuple):
     """A command and its expected result.
 
     status: its exit status.
-    says: its output. If it fails, that is one line to its end, as a regular expression.
+    says: its output, as a regular expression; if the command fails, that is one whole line.
     """
 
     command: str
@@ -57,7 +57,7 @@ def lacks(command: str, modules: str, extra: str) -> Check:
 
 
 COLUMNS: Final = "numpy|pyarrow|duckdb"
-"""The modules that everything about tables needs; it does not matter which of the two comes first."""
+"""The modules that everything about tables needs; it does not matter which of them is imported first."""
 SAMPLE: Final = str(ROOT / "captures" / "samples" / "three-hop.pcapng")
 OUTSIDE: Final = str(ROOT / "tests" / "simulator" / "testing" / "test_outside.py")
 COMMAND: Final = (
@@ -73,14 +73,14 @@ COMMAND: Final = (
         (("_MQPROTO_COMPLETE", "complete_bash"), ("COMP_WORDS", "mqproto an"), ("COMP_CWORD", "1")),
     ),
 )
-"""Commands that a user of any extra may type. SHELL stays set, because completion depends on the shell."""
+"""Commands that a user of any extra may run. SHELL stays set, because completion depends on the shell."""
 DECODE: Final = (
     Check(f"mqproto decode {SAMPLE} --summary --topology three-node", 0, "packets"),
     Check(f"mqproto decode {SAMPLE} --verbose", 0, "base.packet_size"),
     Check("mqproto wireshark", 0, "Proto("),
 )
 NOT_KEPT: Final = (("XDG_CACHE_HOME", os.devnull),)
-"""No archive is made of the classes of a Spark that is removed at once."""
+"""Variables with which no archive is made of Spark's classes, because each Spark is removed at once."""
 ANALYSE: Final = (
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "packets", NOT_KEPT),
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "1 capture in the tables already", NOT_KEPT),

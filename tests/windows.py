@@ -217,12 +217,12 @@ class Hosted(Alone):
         self.commit_all()
 
     def let_go(self) -> None:
-        """Let messages in memory leave that are purged or over."""
+        """Let the messages in memory that are purged or over leave."""
         self.queue.let_go(self.now)
         self.commit_all()
 
     def let_go_on_disk(self) -> None:
-        """Let messages leave that are only on disk and over."""
+        """Let the messages that are only on disk, and are over, leave."""
         for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
             [lane] = [lane for lane in self.queue.lanes if lane.queue == key >> 40]
             self.queue.let_go_on_disk(lane, key - lane.key(0), packet, self.now)
@@ -378,7 +378,7 @@ class Sender(Alone):
         return identifier, number
 
     def put_some(self, count: int, **changes: Any) -> None:
-        """Let an application send so many messages."""
+        """Let an application send `count` messages."""
         for _ in range(count):
             self.put(**changes)
 
