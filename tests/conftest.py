@@ -100,7 +100,7 @@ def _do_nothing(_number: int, _frame: FrameType | None) -> None:
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 FORBIDDEN: Final = "this machine allows no "
-"""The beginning of the reason for skipping a test that no program would help.
+"""The beginning of the reason why a test is skipped, if installing a program would not help.
 
 CI cannot change this, and lists it at the end.
 """

@@ -53,7 +53,7 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The folders in which faults are put."""
 OTHERS: Final = frozenset({"mqproto/turn/waypoints.py", "simulator/storage/disk.py"})
-"""Notes for people, and the rules by which worlds check the store."""
+"""Files without planted faults: notes for people, and the rules by which worlds check the store."""
 TESTS: Final = (
     *(
         "tests/queues/rules",

@@ -47,8 +47,7 @@ WANTED_PER_S: Final = {"source to header columns": 400_000, "table of packets": 
 SOURCE, TABLE, WHOLE = WANTED_PER_S
 WANTED_FLAT: Final = 1.5
 LIMIT_BYTES: Final = 2 << 30
-"""The limit on an executor's resident memory, in bytes, for Java and its Python workers together: 2 GiB, Spark's `2g`.
-"""
+"""The limit on an executor's resident memory, in bytes: 2 GiB for Java and its Python workers together, like `2g`."""
 LAST_OF_TABLE: Final = "writing packets"
 """The stage whose end means that the table of packets is written."""
 

@@ -288,7 +288,7 @@ class Disk:
 class World:
     """An invoker, a performer, and packets between them, which are lost, doubled or late; and both ends crash.
 
-    A late packet comes while its identifier is new enough: a connection ends before that.
+    A late packet comes only while its identifier is new enough; later, its connection has ended.
     """
 
     profile: int

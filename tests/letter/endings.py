@@ -172,7 +172,7 @@ class Endings:
         await trio.sleep(2)
 
     async def ended_by_the_peer(self, peer: Peer) -> None:
-        """The peer ends them the same way; its queue is also full after three, until these are received."""
+        """The peer ends messages the same way; its queue is also full after three, until these are received."""
         orders, few = (
             next(queue for queue in peer.queues if queue.name == name) for name in ("orders", "few")
         )

@@ -80,7 +80,7 @@ class Sight(NamedTuple):
     off: object
     on: object
     besides: tuple[str, ...] = ()
-    """Switches that are on in both positions, for both peers."""
+    """Switches that both peers have on, whether the examined one is on or off."""
 
 
 # -- what to look at --------------------------------------------------------------------------------------------------

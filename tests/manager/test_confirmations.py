@@ -178,7 +178,7 @@ def test_a_final_ack_that_comes_twice_is_acted_upon_once(net: Net) -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.2")
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_a_crash_at_any_step_neither_loses_an_outcome_nor_doubles_it(committed: bool) -> None:
-    """One is received, one rejected, one refused, one expires in its queue; `a` is killed at each of its steps."""
+    """Of four messages one is received, one rejected, one refused, one expires; `a` is killed at each of its steps."""
     for step in range(1, steps_of_a() + 1):
         net = chain("a", "b", "c", queues=[ORDERS], settings=QUICK)
         net.nodes["a"].dies_at, net.nodes["a"].dies_committed = step, committed

@@ -1,4 +1,4 @@
-"""One damaged row affects one message in a store that is SQLite: all others arrive once and in order."""
+"""One damaged row affects one message in an SQLite store: all others arrive once and in order."""
 
 from __future__ import annotations
 

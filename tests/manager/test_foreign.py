@@ -170,7 +170,7 @@ def test_no_refusal_of_a_name_has_more_of_it(text: str, spelling: str) -> None:
 
 @pytest.mark.parametrize("megabytes", [1, 4])
 def test_one_packet_of_bad_text_is_one_line_of_log(megabytes: int) -> None:
-    """The text of a SoapHeader contains a NUL; earlier, all of it was in the log, escaped."""
+    """The text of a SoapHeader contains a NUL; in earlier versions all of it was in the log, escaped."""
     message = a_full_message()
     assert message.soap is not None
     message.soap.header = HOLE + "\n" * (megabytes * 500_000 - 2_000)

@@ -152,7 +152,7 @@ def full(*names: str) -> Net:
 def test_a_full_queue_manager_closes_the_session_and_its_neighbours_keep_what_it_did_not_take(
     transactional: bool, rounds: int, at_a_time: int
 ) -> None:
-    """Forty messages come to room for eighteen: as many come in as applications receive."""
+    """Forty messages come, and there is room for eighteen: as many come in as applications receive."""
     net = full("a", "b", "c")
     number, name = (16, "orders") if transactional else (17, "notes")
     for index in range(40):

@@ -242,7 +242,7 @@ def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour
 ):
     """Both sides may have refused something.
 
-    It lets others pass; otherwise the two would wait for each other for ever.
+    Our side lets other messages pass; otherwise the two would wait for each other for ever.
     """
     trial, [bad, *others] = Trial(), entries(*range(1, 20))
     for _ in range(CLOSINGS + REFUSALS):

@@ -173,7 +173,7 @@ def test_a_peek_shows_the_highest_priority_first_as_much_as_was_asked_for_and_is
 def test_the_highest_priority_comes_first_and_in_one_priority_the_oldest_also_after_a_restart(
     messages: list[tuple[int, bool]], restarted: bool
 ) -> None:
-    """Most of it is on disk: nothing overtakes what is still to be read."""
+    """Most messages are on disk: nothing overtakes those that are still to be read."""
     hosted = Hosted()
     there = []
     for number, (priority, recoverable) in enumerate(messages):

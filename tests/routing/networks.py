@@ -40,7 +40,7 @@ def way(enterprise: Enterprise, source: str, destination: str) -> str:
 
 
 def all_ways(enterprise: Enterprise, source: str, destination: str) -> Iterator[list[str]]:
-    """Return every way that next hops lead, each taken once, to where there is none or one is met again."""
+    """Yield every way along next hops, up to a node that has none or that was met before."""
     met = [source]
 
     def follow() -> Iterator[list[str]]:

@@ -108,9 +108,7 @@ def test_two_places_that_lost_some_are_no_bond(percent: float, late_ns: int) -> 
 
 
 def caught_at(place: Interface, late_ns: int) -> list[Frame]:
-    """Catch every frame at one of two places, of which the second is `late_ns` later; if 0, irregularly earlier or
-    later.
-    """
+    """Catch every frame at one of two places: the second is `late_ns` later or, if that is 0, irregularly off."""
     return [
         Frame(number * 10**6 + place.number * (late_ns or number % 5 * 400 - 900), frame, interface=place)
         for number, frame in enumerate(talked(299), 1)

@@ -1,8 +1,8 @@
 """`mqproto analyse` as a program with witnesses: `witnessed.py FOLDER [--kill] analyse ...`.
 
 Each task writes into FOLDER which executor carried it out, and where the executor got our code. With --kill, one
-executor dies when it has just written packets, before it can report them. So that task is repeated, with those lost
-with it.
+executor dies when it has just written packets, before it can report them. So that task is repeated, and so are those
+whose results are lost with it.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class Claims:
         return sights[first].seen.connection != sights[last].seen.connection
 
     def _is_why(self, earlier: int, number: int, why: str) -> bool | None:
-        """Whether it was sent again for that reason."""
+        """Whether a message was sent again for the given reason."""
         received, saved = self.answered
         one, other = self.truth.sights[earlier], self.truth.sights[number]
         assert other.message is not None

@@ -413,7 +413,7 @@ def _connection(truth: Truth, frame: Frame) -> int | None:
 
 
 def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None = None) -> bytes | None:
-    """Return another message of the same sender, equally large and recoverable, about nothing; None if there is none.
+    """Return another message of the same sender, equally large and recoverable, that reports nothing; or None.
 
     Args:
         message_id: that of another message of the same source, on the same way; all copies must have the same.

@@ -63,7 +63,7 @@ def owner(number: int) -> Owner:
 
 @cache
 def nobody(instead_of: Owner) -> Owner:
-    """Return an owner with keys for key exchange that are as long, but different."""
+    """Return an owner with keys for key exchange that are as long as the others', but different."""
     return instead_of._replace(exchange=new_key_pair(instead_of.exchange.bits))
 
 

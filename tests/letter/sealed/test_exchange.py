@@ -25,7 +25,7 @@ from .test_protection import OF_KEYS
 SAME: Final = ""
 SIGNATURE, ENCRYPTION = "NACK_BAD_SIGNATURE", "NACK_BAD_ENCRYPTION"
 UNREADABLE: Final = f"{ENCRYPTION}|altered"
-"""A body that was decrypted wrongly has valid padding once in 256 times."""
+"""The outcome of wrong decryption, as a pattern: the padding is valid nevertheless once in 256 times."""
 UNPROVED: Final = f"{ENCRYPTION}|{SIGNATURE}"
 CASES: Final[dict[str, Mapping[str, str]]] = {
     "simple_blob_256": {"AES-256": ENCRYPTION, "RC4-128, signed": ENCRYPTION, "signed": SAME},

@@ -137,7 +137,7 @@ def test_a_file_that_was_not_yet_whole_is_read_again_when_it_is(tmp_path: Path) 
 
 
 def pack(path: Path, packing: str) -> Path:
-    """Compress a file, as the command does that tcpdump runs after finishing it."""
+    """Compress a file, like the command that tcpdump runs on each finished file."""
     packed, suffix = (gzip.compress, ".gz") if packing == "gzip" else (zstd.compress, ".zst")
     target = path.with_name(path.name + suffix)
     target.write_bytes(packed(path.read_bytes()))

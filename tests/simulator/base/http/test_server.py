@@ -1,4 +1,4 @@
-"""HTTP for strangers: slow, large, malformed and too many requests end, in a clear way."""
+"""HTTP for strangers: slow, large, malformed and too many requests end in a clear way."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ async def test_a_producer_has_a_url_of_his_told_how_his_message_ended(
 
 
 async def test_a_full_queue_far_away_loses_nothing(topology: Topology, tmp_path: Path) -> None:
-    """There are four answers 200, and two messages fit."""
+    """Four POSTs are answered 200, and the queue has room for two messages."""
     async with AsyncExitStack() as held:
         all_ = await both(held, topology, tmp_path)
         await all_.post("1", bytes(30_000))

@@ -412,7 +412,7 @@ async def test_senders_of_events_are_told_whether_they_may(
 ) -> None:
     """CloudEvents, HTTP 1.1 Web Hooks, 4: before anything is sent, and without a token.
 
-    Senders that are not named may not.
+    Senders that are not named may not send.
     """
     asked = {"WebHook-Request-Origin": "Events.example", "WebHook-Request-Rate": "120"}
     async with gateway(topology, tmp_path) as producer:
@@ -469,7 +469,7 @@ async def test_its_own_administration_queue_is_not_given_to_the_consumer(
 async def test_nor_beside_an_extension_of_the_producers_if_gateway_and_trigger_have_one_history(
     node: Client, topology: Topology, tmp_path: Path, is_shared: bool
 ) -> None:
-    """Nothing in the message says whose it is."""
+    """Nothing in the message says whose extension it has."""
     calls = []
 
     class Consumer:

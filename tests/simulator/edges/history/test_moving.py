@@ -96,7 +96,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> It
 def test_a_history_goes_on_elsewhere_with_all_that_it_has_and_with_what_was_changed_meanwhile(
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that are already copied when they change, and others; new rows, finished ones, and one that is deleted."""
+    """The changes are to rows already copied and to others: some are new, some are finished, and one is deleted."""
     source, target = route.new_source(), route.new_target()
     numbers = itertools.count(100)
     with closing(opened(source)) as documents:

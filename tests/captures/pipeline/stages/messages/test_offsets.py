@@ -1,4 +1,4 @@
-"""Lines between the bounds of a clock: the true one is among them, however the clock was set and runs."""
+"""Lines between the bounds of a clock: the true one is among them, however the clock was set and however it runs."""
 
 from __future__ import annotations
 

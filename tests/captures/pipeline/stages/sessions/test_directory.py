@@ -1,4 +1,4 @@
-"""Queue managers at addresses: everything that one pass learns on its way, every part knows at the same packet."""
+"""Queue managers at addresses: every part knows, at the same packet, everything that one pass learns on its way."""
 
 from __future__ import annotations
 
