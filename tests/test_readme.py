@@ -45,7 +45,7 @@ import os, sys
 os.dup2(1, 2)
 sys.stdout.reconfigure(line_buffering=True)
 """
-"""Python that makes both outputs one, with lines in the order in which they are written."""
+"""Python code that joins both outputs, with lines in the order in which they are written."""
 STRICT: Final = """
 import sys, warnings
 warnings.simplefilter("error")
@@ -132,7 +132,8 @@ ELSEWHERE: Final[dict[str, str]] = {
         "tests/simulator/fuzz/hostile/test_suite.py::test_honest_messages_come_through_attacks",
     ),
 }
-"""Commands that run for long or need nodes, with what covers them: `tests/...py::test_name`, or words."""
+"""Commands that run for long or need nodes, each with the test that covers it (`tests/...py::test_name`) or a reason.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A file has another name, which nothing had."""
+    """A file has a new name, which no other file had."""
 
     old: str
     name: str

@@ -508,7 +508,7 @@ def row_of(draft: Draft) -> Said:
 
 
 def decoded(file: Path, ledger: Ledger) -> dict[MessageId, Said]:
-    """Return what it shows, by the keys of `row_of`."""
+    """Return what `mqproto decode --json` shows, by the keys of `row_of`."""
     found: dict[MessageId, Said] = {}
     done = in_process("decode", "--json", file)
     for row in map(json.loads, done.out.removesuffix("\n").split("\n")):

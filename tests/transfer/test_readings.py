@@ -32,7 +32,7 @@ from tests.pair import Net, at, chain, direct, guid_of, queue
 
 A, B, C = guid_of("a"), guid_of("b"), guid_of("c")
 WINDOWS_S = 1_400_000_000
-"""A TimeStamp as Windows makes it: the time of its installation."""
+"""A TimeStamp as Windows makes it: the time of its installation, in seconds since 1970."""
 
 Word = Callable[[int], OrderAckBody]
 READINGS: dict[str, Word] = {
@@ -275,7 +275,7 @@ class Mouth:
         say_final(self.net, sequence.identifier, number, MessageClass.NACK_Q_EXCEED_QUOTA)
 
     def delete(self, sequence: OutgoingSequence, number: int) -> None:
-        """Let an operator delete one at its source."""
+        """Let an operator delete a message at its source."""
         self.over.add(number)
         sequence.delete(sequence.cursors.base + number, self.net.nodes["a"].up.inspect().desk.writes)
         self.net.run()

@@ -51,7 +51,7 @@ from tests.frames import SESSION_FRAMES
 from tests.wire.accidents import accidents
 
 ROUNDS: Final = int(os.environ.get("MQPROTO_FUZZ_ROUNDS", "1000"))
-"""The long form has 20,000, which take about two minutes."""
+"""How many rounds there are: the long form has 20,000, which take about two minutes."""
 PREFIX: Final = b"xyz"
 HEADER: Final = TransactionHeader(
     flags=4,

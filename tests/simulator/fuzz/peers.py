@@ -163,7 +163,7 @@ class HangsOnAGap(Peer):
 
 
 class AnswersGarbage(Peer):
-    """An OrderAck for a sequence that it never began confuses it, as KB 830639 reports about another."""
+    """An OrderAck for a sequence that it never began confuses it, as KB 830639 reports about another queue manager."""
 
     async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
         return b"garbage" * 8 if acknowledgment_in(message) is not None else b""

@@ -1,4 +1,4 @@
-"""Findings on disk: whatever is written is read back, and each group has one."""
+"""Findings on disk: whatever is written is read back, and each group has one finding."""
 
 from __future__ import annotations
 

@@ -379,8 +379,8 @@ def nothing(scene: Scene) -> Done | None:
 LEFT_BY_KILLS: Final = frozenset({"SQLite's log", "SQLite's shared memory", "segment"})
 """Files that an orderly end removes."""
 IN_FULL: Final = 0.15
-"""The share of kills before damage to the tables: after an orderly end, all data is in the tables; after a kill, much
-of it is still in SQLite's log.
+"""How often nodes are killed before their tables are damaged, as a share of trials: after an orderly end, all data is
+in the tables; after a kill, much of it is still in SQLite's log.
 """
 
 

@@ -31,7 +31,7 @@ FIRST_FURTHER: Final = 50_000
 class Plan(NamedTuple):
     """The random choices for one trial, made before anything happens.
 
-    kill_after: the commit or send after its last start at which the process dies; None for an orderly end.
+    kill_after: at which commit or send since its last start the process dies; None for an orderly end.
     waits: where messages are left waiting.
     copies: whether a copy of an earlier moment is needed; nodes that are processes are ended for it.
     copy_stopped: whether the copy is of stopped nodes, or of killed ones.

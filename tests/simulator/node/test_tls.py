@@ -425,7 +425,7 @@ class Door:
         self.refusals += [(note.facts["peer"], note.facts["reason"]) for note in notes]
 
     async def called(self) -> Guid | None:
-        """Call as `sender`, and return who the caller is taken for; then close, with the place not free yet."""
+        """Call as `sender`, and return who the caller is taken for; then close, before the place is free again."""
         ours, theirs = socket.socketpair()
         caller = Handshakes(self._of("sender"), self._note)
         taken_for: list[Guid] = []

@@ -109,7 +109,7 @@ def contents(messages: list[ReceivedMessage]) -> list[tuple[str, int, bytes]]:
 
 
 async def played(capture: Path, to: tuple[str, int] | str = "", **options: Any) -> Report:
-    """Replay to the program that listens there."""
+    """Replay a capture to the program that listens at an address."""
     where = to if isinstance(to, str) else f"{to[0]}:{to[1]}"
     arguments: dict[str, Any] = {"timeout_s": TIMEOUT_S, "to": where, **options}
     try:

@@ -35,8 +35,8 @@ ELSEWHERE = {
     "ends": {RunOracle.DOUBLED, RunOracle.ALTERED, RunOracle.AUDIT},
 }
 """For each run, the oracles that other tests check. A trigger takes one message at a time, and its history drops
-repeated ones: test_demo.py plants these. The first message that does not come ends the ways: test_ends.py plants faults
-that are not found by then.
+repeated ones: test_demo.py plants these. The first message that does not come ends the run of all ways: test_ends.py
+plants faults that are not found by then.
 """
 
 PLANTED = {

@@ -440,7 +440,7 @@ def test_a_second_store_on_an_open_file_is_refused_here_and_in_another_process_b
 
 
 def test_whoever_looks_at_a_store_keeps_no_node_from_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds although it is stopped during its look for longer than any lock is waited for."""
+    """This holds even if the process that looks is stopped for longer than any lock is waited for."""
     Store(path, NODE).close()
     monkeypatch.setattr(files, "LOCK_WAIT_S", 0)
     tries, locked = [], files._locked

@@ -74,7 +74,7 @@ def test_a_journal_of_a_connector_queue_has_a_private_name(topology: Topology) -
 
 
 def test_the_name_that_a_packet_has_is_sent_to_and_is_no_queue_to_receive_from(topology: Topology) -> None:
-    """A response queue arrives under it, and the answer itself shows which of the two queues it is for."""
+    """A response queue arrives under this name, and the answer itself shows which of the two queues it is for."""
     shop, gateway = at(topology, "shop"), at(topology, "gateway")
     assert shop.destination(PUBLIC) == Destination(PUBLIC, gateway.node.guid, guid_from_text(GUID))
     assert shop.with_format_names(Draft(body=b"", response_queue=PUBLIC)).response_queue == PUBLIC

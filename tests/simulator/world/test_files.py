@@ -39,7 +39,7 @@ OLD: Final = b"1" * 700
 """Old content; it ends within a sector."""
 NEW: Final = b"2" * 3_000
 SIZE_BYTES: Final = 8_000
-"""The size of a file; behind the written bytes are zeros."""
+"""The size of a file; zeros follow the written bytes."""
 DICE: Final = 200
 """How many random choices are tried: enough to show everything that can happen."""
 

@@ -79,7 +79,7 @@ class Silence(io.StringIO):
 
 
 class Line:
-    """A connection, as both ends see it: sent data comes in order, or the line breaks and it never comes."""
+    """A connection, as both ends see it: sent data comes in order, or the line breaks and the data never comes."""
 
     unsent_bytes = 0
 
@@ -152,7 +152,7 @@ class Node:
             self.service.deliver(batch.deliveries)
 
     def die(self) -> None:
-        """Die: requests on their way to it are lost, its answers may still come; then it starts again."""
+        """Die: requests on their way to the node are lost, but its answers may still come; then it starts again."""
         self.gone += Counter(self.in_memory())
         for line in self.lines:
             line.to_node.clear()

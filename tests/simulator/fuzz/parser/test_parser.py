@@ -96,7 +96,7 @@ def test_each_class_of_bug_that_broke_parsers_is_found_minimised_and_repeated(
 def test_memory_that_a_packet_announces_is_a_finding() -> None:
     """This runs in a separate process, because a limit would be small beside the memory of other tests in this one.
 
-    100 MB is not a power of two: a plain count, all bytes but one zero, does not give exactly that.
+    100 MB is not a power of two: a count whose bytes are all zero except for one cannot announce exactly that.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         name = f"{planted.__name__}:preallocated"

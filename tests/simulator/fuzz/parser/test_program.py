@@ -156,7 +156,7 @@ def test_a_packet_without_end_is_found_in_its_block(tmp_path: Path) -> None:
 @pytest.mark.skipif(compiler() is None, reason="no C compiler is installed (cc, gcc or clang)")
 @pytest.mark.parametrize("crash", ["*(volatile int *)0 = 1", "abort()"])
 def test_two_faults_that_end_it_by_one_signal_are_two_findings(tmp_path: Path, crash: str) -> None:
-    """The loop is the one on its page.
+    """The loop is the one on the page about fuzzing a parser in C.
 
     The faults are in separate functions, and the program prints nothing about either.
     """

@@ -1,4 +1,4 @@
-"""The healthy session: a sound peer serves it for any time, and it notices a peer that is not sound."""
+"""The healthy session: a sound peer serves it for any length of time, and it notices a peer that is not sound."""
 
 from __future__ import annotations
 

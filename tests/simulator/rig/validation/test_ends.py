@@ -174,7 +174,7 @@ def test_what_its_holder_has_lost_is_missed_and_nothing_else_is(
 def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
     report: EndsReport, stopped: Audit, way: EndWay
 ) -> None:
-    """One has an answer that the audit does not know, the other an answer that was never given."""
+    """One message has an answer that the audit does not know, the other has an answer that was never given."""
     message = message_of(report, way)
     answered = dict(report.lists.answered)
     sent = answered.pop(message)

@@ -239,7 +239,7 @@ def test_the_command_says_what_it_copied_and_of_which_moment(
 def test_the_journals_of_a_nodes_gateways_go_with_its_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No others are included: a-b is a node as well. If one cannot be copied, nothing is."""
+    """No other journals are included: a-b is a node as well. If one cannot be copied, nothing is."""
     for name in ("a", "a-b"):
         with_messages(tmp_path / f"{name}.sqlite", 1)
     owners = {name: owner_in(tmp_path / name) for name in ("a-gateway.journal", "a-b-gateway.journal")}
@@ -258,7 +258,7 @@ def test_the_journals_of_a_nodes_gateways_go_with_its_store(
 async def test_the_histories_of_a_nodes_gateways_are_of_the_same_moment(
     tmp_path: Path, history_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The copies continue together. Without a history that is not available there is a backup, and a remark."""
+    """The copies continue together. If a history is not available, there is a backup without it, and a remark."""
     is_held: list[bool] = []
 
     def looked_at(path: Path, target: Path) -> None:
