@@ -37,7 +37,7 @@ def codec() -> str:
 
 
 def without_the_one_in_the_tree() -> str:
-    """Return the same even if the generated file does not fit the layouts, when importing `mqproto.wire` fails."""
+    """Return the codec's source even if the generated file does not fit the layouts, so that no import works."""
     wire = ModuleType("mqproto.wire")
     wire.__path__ = [str(GENERATED.parent)]
     sys.modules["mqproto.wire"] = wire

@@ -86,13 +86,13 @@ def chain(*, neighbours: int = 0, queues: int = 1) -> Cost:
 
 
 def alone() -> Cost:
-    """Do the same with messages that come one by one, 200 a second."""
+    """Pass messages that come one by one, 200 a second."""
     system = Chain()
     return _of_chain(lambda: system.pass_on_alone(MESSAGES))
 
 
 def backlog(waiting: int) -> Cost:
-    """Do the same from a sender that has many more to send, and reads them page by page."""
+    """Pass messages from a sender that has many more to send, and reads them page by page."""
     system = Chain()
     system.part()
     system.enqueue(waiting)
@@ -101,7 +101,7 @@ def backlog(waiting: int) -> Cost:
 
 
 def unread(waiting: int) -> Cost:
-    """Do the same to a queue where many more messages wait for the consumer."""
+    """Pass messages to a queue where many more messages wait for the consumer."""
     system = Chain()
     system.stop_consuming()
     system.enqueue(waiting, DESTINATION)

@@ -112,7 +112,7 @@ def test_the_plugin_that_each_pytest_loads_imports_nothing_but_itself() -> None:
 
 @pytest.mark.long
 def test_type_checkers_see_a_wheel_and_an_editable_install(installed: Installed, tmp_path: Path) -> None:
-    """They do not see an import hook, which setuptools makes for editable installs unless it is told otherwise."""
+    """Type checkers do not see an import hook, which setuptools makes for editable installs by default."""
     use = tmp_path / "use.py"
     use.write_text("import mqproto\nreveal_type(mqproto.QueueManager.take)\n")
     for python in (installed.python, sys.executable):

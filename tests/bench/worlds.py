@@ -41,7 +41,7 @@ def a_chain(seed: int) -> Scenario:
 
 
 def with_faults(chain: Scenario) -> Scenario:
-    """Return the same with the faults that its seed chooses, if any."""
+    """Return a scenario with the faults that its seed chooses, if any."""
     times = Times(chance(chain.seed, "rush"), chain.storm_ms)
     faults = draw_faults(chain.seed, chain.nodes, chain.links, chain.bursts, times)
     return replace(chain, faults=tuple(faults))

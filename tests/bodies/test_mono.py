@@ -60,7 +60,7 @@ def written(program: Path) -> list[tuple[str, str, int, Any, bytes]]:
 
 
 def without_last_bits(said: Any) -> Any:
-    """Return the same with 14 digits for each number that has a decimal point.
+    """Return a value with 14 digits for each number in it that has a decimal point.
 
     For one double in 100,000, Mono's format "R" writes 15 digits where 17 are needed.
     """
@@ -74,7 +74,7 @@ def without_last_bits(said: Any) -> Any:
 
 
 def with_copies(said: Any, root: Any) -> Any:
-    """Return the same with a copy wherever there is a reference to an object elsewhere."""
+    """Return a value with a copy wherever it has a reference to an object elsewhere."""
     if isinstance(said, list):
         return [with_copies(each, root) for each in said]
     if not isinstance(said, dict):

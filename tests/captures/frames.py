@@ -39,7 +39,7 @@ def fragments_of(frame: bytes) -> list[bytes]:
 
 
 def moved(frames: Iterable[Frame], port: int) -> list[Frame]:
-    """Return the same frames with servers at another port than MSMQ's. TCP's checksum is adjusted."""
+    """Return frames with servers at another port than MSMQ's. TCP's checksum is adjusted."""
     return [_moved(frame, port) for frame in frames]
 
 
@@ -57,7 +57,7 @@ def _moved(frame: Frame, port: int) -> Frame:
 
 
 def shakes_hands(frame: Frame) -> bool:
-    """Whether it has a SYN, or begins with an EstablishConnection or a ConnectionParameters.  [MS-MQMQ] 2.2.20.1"""
+    """Whether a frame has a SYN, or begins with EstablishConnection or ConnectionParameters.  [MS-MQMQ] 2.2.20.1"""
     place = placed(frame)
     if place is None:
         return False

@@ -147,7 +147,7 @@ def by_direction(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def moved(frame: bytes, network: int) -> bytes:
-    """Return the same in another network, with other numbers; in odd networks, port 24001 stands for MSMQ's."""
+    """Return a frame in another network, with other numbers; in odd networks, port 24001 stands for MSMQ's."""
     ports = frame[34:38].replace(b"\x07\x09", b"\x5d\xc1") if network % 2 else frame[34:38]
     numbers = [(each + network * 100_000) % 2**32 for each in struct.unpack("!II", frame[38:46])]
     second = bytes([network])

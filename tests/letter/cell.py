@@ -210,7 +210,7 @@ class Cell:
                 await self.peer.changed.wait()
 
     async def _node_sends(self, kind: str) -> None:
-        """Send the same messages with commands."""
+        """Send our node's messages with commands."""
         if TO_LETTER not in self.ways:
             return
         names = self.node.names(LETTER, KINDS[kind])

@@ -157,7 +157,7 @@ def test_what_goes_in_circles_is_a_letter_there_when_it_comes_back(net: Net) -> 
 
 
 def test_what_has_arrived_by_another_way_does_not_end_when_a_copy_comes_back(net: Net) -> None:
-    """Its OrderAck comes with the copy, before the store has been asked."""
+    """The message's OrderAck comes with the copy, before the store has been asked."""
     copy = decode_message(_sent(net, 16))
     copy.user.hop_count = HOP_LIMIT
     assert copy.transaction is not None

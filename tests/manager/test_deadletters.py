@@ -68,7 +68,7 @@ def test_what_was_not_received_in_time_stays_a_dead_letter_until_somebody_takes_
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2")
 @pytest.mark.parametrize("leaving", ["received", "committed", "rejected", "purged"])
 def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leaving: str) -> None:
-    """This covers a dead letter at its source and at its destination, a source journal, and a queue's own journal."""
+    """The messages are dead letters at their source or destination, in a source journal, or in a queue's journal."""
     a, c = net.nodes["a"].up, net.nodes["c"].up
     asked = {**EVERYTHING, "admin_queue": at("c", 5).name}
     net.send("a", at("c", 99), "nowhere", transactional=True, **asked)
@@ -105,7 +105,7 @@ OWN_LETTERS = (48).to_bytes(4, "little") + "shop\\private$\\letters\0".encode("u
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 def test_the_headers_of_an_application_s_own_dead_letter_queue_are_passed_on_and_not_read(net: Net) -> None:
-    """They come after everything in [MS-MQMQ] 2.2.20; the letter is in the system's queue, with all its bytes."""
+    """The headers come after everything in [MS-MQMQ] 2.2.20; the whole letter, with them, is in the system's queue."""
     message = a_user_message(
         source=guid_of("a"), destination_manager=guid_of("c"), destination=21, journal_negative=True
     )

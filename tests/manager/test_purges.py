@@ -157,7 +157,7 @@ def test_what_comes_while_a_queue_is_purged_stays(net: Net) -> None:
 
 
 def test_what_is_purged_at_the_moment_when_its_time_is_over_ends_once(net: Net) -> None:
-    """Both ask the store in one batch, and get the same messages."""
+    """The purge and the expiration ask the store in one batch, and get the same messages."""
     net.blocked.add(frozenset("ac"))
     for number in range(60):
         net.send(

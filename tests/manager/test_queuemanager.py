@@ -392,7 +392,7 @@ def test_dead_letters_are_sent_once_more_as_many_as_are_chosen() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
 def test_what_comes_behind_a_message_that_had_no_room_is_not_taken_but_acknowledgments_are() -> None:
-    """Both come with one read of the transport; the session is closed."""
+    """The messages and the acknowledgments come with one read of the transport; the session is closed."""
     net = chain("a", "c", queues=[ORDERS, NOTES], settings=Settings(quota_bytes=3_000))
     net.send("c", at("a", 99), "makes c wait", transactional=True)
     net.run()

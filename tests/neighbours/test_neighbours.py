@@ -731,7 +731,7 @@ def test_what_was_on_its_way_when_the_session_broke_goes_again_in_order() -> Non
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
 def test_an_acknowledgment_that_came_just_before_the_session_broke_still_counts() -> None:
-    """Both events come in one turn: the message must neither be counted for ever nor sent again."""
+    """The acknowledgment and the break come in one turn: the message is neither counted for ever nor sent again."""
     net = a_pair()
     net.send("a", at("c", 17), "x")
     net.run()

@@ -217,7 +217,7 @@ def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_o
 
 
 def test_of_a_full_neighbour_that_makes_room_for_one_with_each_pause_nothing_is_set_aside() -> None:
-    """It has no room for the suspect right behind another message, which used that room up."""
+    """The neighbour has no room for the suspect right behind another message, which used that room up."""
     net, room = a_net("a", "c"), [0]
 
     def is_refused(chunk: bytes) -> bool:

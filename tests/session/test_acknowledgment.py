@@ -378,7 +378,7 @@ class Neighbour:
         self.manner = manner
         self.received = 0
         self.numbers: list[int] = []
-        """Its numbers for the recoverable messages that it has received and not flagged yet."""
+        """The neighbour's numbers for the recoverable messages that it has received and not flagged yet."""
         self.recoverable = 0
         self.answered = 0
 

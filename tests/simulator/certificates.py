@@ -58,7 +58,7 @@ def write_key(
 
 
 def over_tls(topology: Topology, folder: Path) -> Topology:
-    """Return the same topology with TLS on all its links; the folder has the certificates, under their nodes' names.
+    """Return a topology with TLS on all its links; the folder has the certificates, under their nodes' names.
 
     TLS uses the ports 1811, 1812 and so on of the nodes' hosts; `with_free_ports` uses others.
     """

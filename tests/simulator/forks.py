@@ -77,7 +77,7 @@ class Fork:
             return ended
 
     async def stdout_until(self, lines: int | None) -> bytes:
-        """Return its output as soon as there are this many lines; if None, all of it."""
+        """Return the fork's output as soon as there are this many lines; if None, all of it."""
         said = b""
         while lines is None or said.count(b"\n") < lines:
             part = await self.stdout.receive_some()

@@ -150,7 +150,7 @@ def _expiry(dice: Random, number: int) -> int | None:
 
 
 def life_of(seed: int, length: int) -> list[Writes]:
-    """Return the same transaction with the beginning of a life of the store."""
+    """Return the same transactions; the first also begins a life of the store."""
     transactions = list(series(seed, length))
     transactions[0].counters[LIFE] = 1
     return transactions

@@ -551,7 +551,7 @@ def test_where_it_is_set_what_was_sent_expires_wherever_it_is(restarted: bool) -
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_expires_is_known_by_the_place_that_it_was_sent_with(restarted: bool) -> None:
-    """Its destination may report its outcome later, and knows only that place."""
+    """The destination may report the message's outcome later, and knows only that place."""
     sender = Sender(NINE)
     sender.put_some(2, time_to_reach_queue_s=5)
     sender.take(2)

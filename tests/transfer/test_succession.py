@@ -220,7 +220,7 @@ def test_what_a_life_knows_of_the_one_before_is_known_in_all_of_its_processes(ne
 
 
 def test_two_processes_that_begin_in_one_second_begin_with_other_identifiers(net: Net) -> None:
-    """Their random numbers differ, because a store that is restored at once has no later second."""
+    """The processes' random numbers differ, because a store that is restored at once has no later second."""
     send(net, "0")
     net.pass_ms(2_000)
     store = copied(net, "a")

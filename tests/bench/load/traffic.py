@@ -25,7 +25,7 @@ from tests.bench.figures import BenchError
 OUTSTANDING: Final = 4
 """The limit on unanswered requests of a producer that sends as fast as it can."""
 PACED_OUTSTANDING: Final = 32
-"""The same limit for a producer that sends each message when it is due."""
+"""The limit on unanswered requests of a producer that sends each message when it is due."""
 CONSUMERS: Final = 16
 """How many tasks share the queues, if there are many queues."""
 RECEIVE_MESSAGES: Final = 500

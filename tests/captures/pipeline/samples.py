@@ -39,7 +39,7 @@ def in_one_laboratory(name: str) -> list[Frame]:
 
 
 def another_run(name: str, folder: Path) -> Path:
-    """Write the same as a file."""
+    """Write a sample of that laboratory as a file."""
     path = folder / f"{name}.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in in_one_laboratory(name):

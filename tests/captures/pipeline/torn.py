@@ -115,7 +115,7 @@ def by_pandas(folder: Path) -> Read:
 
 
 def by_polars(folder: Path) -> Read:
-    """Read the same with polars, and also read both tables as one run left them."""
+    """Read the last version of one table with polars, and both tables as one run left them."""
     last, tables = pl.scan_delta(str(folder / "hops")), Tables(folder)
     both = [pl.scan_pyarrow_dataset(tables.dataset(name)) for name in SCHEMAS]
 

@@ -151,7 +151,7 @@ def _hosts(frames: list[Frame], seed: int) -> Files:
 
 
 def _hosts_and_lost(frames: list[Frame], seed: int) -> Files:
-    """Do the same, with some handshake frames seen at only one of two hosts."""
+    """Put a sniffer at each host; some handshake frames are seen at only one of two hosts."""
     chance = spoil.dice(seed, "handshakes")
     (caught,) = _hosts(frames, seed)
     return [[frame for frame in caught if not shakes_hands(frame) or chance.randrange(8)]]
@@ -165,7 +165,7 @@ def _translated(frames: list[Frame], seed: int) -> Files:
 
 
 def _translated_and_lost(frames: list[Frame], seed: int) -> Files:
-    """Do the same, with some frames not caught."""
+    """Apply a host that translates addresses, caught on both sides, with some frames not caught."""
     return [list(spoil.lost(_translated(frames, seed)[0], 1, seed))]
 
 

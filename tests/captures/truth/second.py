@@ -445,7 +445,7 @@ def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None 
 
 
 def of_a_stranger(sight: Sight) -> bytes | None:
-    """Return the same message from another sender; None if it is not a message, or reports the outcome of others."""
+    """Return a message as from another sender; None if it is not a message, or reports the outcome of others."""
     message = sight.message
     if message is None or message.properties.message_class != MessageClass.NORMAL:
         return None

@@ -44,7 +44,7 @@ SHARE: Final = 0.99
 FOUND: Final = 0.95
 """The share of breaches with evidence that must be found, in the long form and in the short one."""
 OF_ONE_FOUND: Final = 0.8
-"""The same share for the breaches of one rule."""
+"""The share of such breaches of one rule that must be found."""
 FEWEST_FRAMES: Final = 12
 """The least number of frames in a world: one in which hardly anything was sent cannot be damaged in every way."""
 FRAMES: Final = 6_000

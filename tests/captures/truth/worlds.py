@@ -20,7 +20,7 @@ from tests.captures.truth.knowing import Truth
 DELAYED_NS: Final = 200_000_000
 """How long, in nanoseconds, TCP may delay an acknowledgment for the sake of a segment that can carry it."""
 PORTS: Final = (41_801, 700, 65_001)
-"""Port numbers above those of clients, below them, and among them."""
+"""Port numbers below those of clients, which begin at 49,152, and one above those that a world uses."""
 LARGEST_BYTES: Final = 20_000
 """The size limit of a body, in bytes: larger ones would take time, and add no sentences."""
 

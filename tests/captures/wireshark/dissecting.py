@@ -121,7 +121,7 @@ def dissected(path: Path, folder: Path, *arguments: str) -> list[Seen]:
 
 
 def seen_in(element: ET.Element) -> Iterator[Seen]:
-    """Return the same for packets in an element of PDML."""
+    """Return the packets that our dissector found in an element of PDML."""
     return (_seen(proto) for proto in element.iter("proto") if proto.get("name") == "msmq")
 
 

@@ -111,7 +111,7 @@ def check(typed: Typed, shown: dict[str, str]) -> None:
 
 
 def check_explained(typed: Typed, found: Body, shown: dict[str, str]) -> None:
-    """Check the same for a body that both explain."""
+    """Check the result for a body that our reader and the dissector both explain."""
     assert shown["kind"] == found.kind.partition(":")[0]
     if shown["kind"] == "xml":
         assert shown["value"] == in_pdml(document(typed.body))

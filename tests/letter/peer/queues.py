@@ -16,7 +16,7 @@ class Outgoing:
     message: UserMessage
     transmitted: bool = False
     on_way: bool = False
-    """Whether it was sent, and need not be sent again; any other message leaves as soon as it may."""
+    """Whether the message was sent, and need not be sent again; any other message leaves as soon as it may."""
 
 
 @dataclass(eq=False)

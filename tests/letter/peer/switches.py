@@ -19,7 +19,7 @@ class Question(NamedTuple):
     section: str
     otherwise: str
     of_keys: bool
-    """Whether it affects only encryption and signatures."""
+    """Whether the switch affects only encryption and signatures."""
 
 
 def switch(reading: int, section: str, otherwise: str, of_keys: bool = False) -> Any:

@@ -35,7 +35,7 @@ class Unlucky(socket.socket):
 
 
 class UnluckyWithSource(socket.socket):
-    """The same for a caller that names the address from which it calls."""
+    """An unlucky socket of a caller that names the address from which it calls."""
 
     port = 0
 

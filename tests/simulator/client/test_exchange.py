@@ -81,7 +81,7 @@ async def taken_in_a_transaction(client: Client) -> object:
 async def test_messages_whose_commit_the_journal_could_not_take_are_where_they_were(
     topology: Topology, tmp_path: Path, transactional: bool
 ) -> None:
-    """They are there at once, and not only when the client ends."""
+    """The messages are there at once, and not only when the client ends."""
     async with (
         running(topology, "destination", tmp_path),
         connect(topology, "destination", tmp_path) as other,

@@ -71,7 +71,7 @@ def test_what_has_an_outcome_can_be_had_out_of_all_its_files(tmp_path: Path) -> 
 
 
 def test_outcomes_that_were_not_written_yet_are_asked_for_again(tmp_path: Path) -> None:
-    """They need no separate flush: until the next operation begins, the node remembers them."""
+    """The outcomes need no separate flush: until the next operation begins, the node remembers them."""
     path = tmp_path / "a.journal"
     with memory_folder() as folder, opened(path) as journal:
         journal.begin([begun(0, tag=b"t")])

@@ -28,7 +28,7 @@ def analysed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 
 
 def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Return the same without Spark."""
+    """Return the result of `mqproto decode`: its status and both outputs."""
     status = run_command(["decode", *arguments])
     told = capsys.readouterr()
     return status, told.out, told.err

@@ -161,7 +161,7 @@ def test_every_shipped_topology_has_a_map_on_wide_and_narrow_screens() -> None:
 
 
 def test_what_stands_beside_a_link_is_behind_no_node_and_over_nothing_else() -> None:
-    """This includes links that pass a node that is not one of their ends, and crossings of links."""
+    """The map has links that pass a node that is not one of their ends, and crossings of links."""
     topology = load("three-node")
     pairs = [*pairs_of(topology), Pair("sender", "destination")]
     for sheet in drawn_map(topology, pairs).values():

@@ -160,7 +160,7 @@ def counted(packet: bytes) -> None:
 
 
 def preallocated(packet: bytes) -> list[object]:
-    """The same, with the list allocated before anything is read: the packet decides its size."""
+    """A list is allocated before any element is read: the packet decides its size."""
     _, _, count = element_count(packet)
     return [None] * count
 

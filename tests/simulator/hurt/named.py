@@ -46,7 +46,7 @@ class Known:
 
     @classmethod
     def of(cls, traces: Iterable[tuple[str, Trace]]) -> Known:
-        """Make it from the data that the harness saw written to the store."""
+        """Make the places from the data that the harness saw written to the store."""
         found = cls()
         for label, trace in traces:
             found.spots.setdefault(label, set()).add(Spot(trace.queue, trace.queue_name, trace.message_id))

@@ -69,7 +69,7 @@ LOOK_S: Final = 0.05
 EMPTY_S: Final = 0.15
 """When nothing has waited for anybody for this many seconds, nothing more comes."""
 QUIET_S: Final = 3.0
-"""The same if something still waits: longer than a resend takes."""
+"""The seconds of silence that are needed if something still waits: more than a resend takes."""
 LONGEST_S: Final = 20.0
 
 T = TypeVar("T")

@@ -185,7 +185,7 @@ def _start_all(system: System) -> None:
 def before_real(
     folder: Path, ledger: Ledger, plan: Plan, copy: Callable[[], None], disk: FailingDisk | None
 ) -> None:
-    """Do the same with node processes. Messages wait for nodes that are down."""
+    """Run traffic with node processes until they end. Messages wait for nodes that are down."""
     dice = chance(plan.shape.seed, "traffic")
     labels = Labels(dice)
     nodes = Processes(folder, ledger, plan.shape.seed)

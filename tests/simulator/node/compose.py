@@ -138,7 +138,7 @@ class Service:
         self._environment |= {"MQPROTO_DIRECTORY": str(store), "XDG_RUNTIME_DIR": str(self.sockets.parent)}
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start its command, as its container would."""
+        """Start the service's command, as its container would."""
         with (self.home / "log").open("wb") as log:
             command = [*self._inside, *self._command]
             return subprocess.Popen(command, cwd=self.home, env=self._environment, stdout=log, stderr=log)

@@ -195,7 +195,7 @@ async def test_a_declared_ping_port_that_is_taken_or_reached_from_outside_is_ref
 
 
 async def test_a_node_whose_usual_ping_port_is_taken_says_so_and_starts(tmp_path: Path) -> None:
-    """Its user has not requested that port, so the node starts. It asks nobody first, even if it should."""
+    """The node's user has not requested that port, so the node starts. It asks nobody first, even if it should."""
     chain = a_chain("sender")
     sender = replace(chain.nodes["sender"], ping=None, host="127.0.77.1")
     chain = replace(chain, nodes={**chain.nodes, "sender": sender})

@@ -74,7 +74,7 @@ def tls_of(topology: Topology, name: str) -> Tls:
 
 
 def with_files(topology: Topology, name: str, certificate: Path, key: Path) -> Topology:
-    """Return the same topology with the node's certificate and key in other files."""
+    """Return a topology with the node's certificate and key in other files."""
     node = replace(
         topology.nodes[name], tls=replace(tls_of(topology, name), certificate=certificate, key=key)
     )

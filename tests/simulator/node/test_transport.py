@@ -43,7 +43,7 @@ async def test_a_host_with_several_addresses_is_called_at_the_first_that_answers
 async def test_an_address_that_does_not_answer_takes_its_share_of_the_time_and_no_more(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Its queue of callers is full, so callers get no answer."""
+    """The address's queue of callers is full, so callers get no answer."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_server(("127.0.0.2", listener.getsockname()[1]), backlog=0) as silent,

@@ -56,7 +56,7 @@ class Machine:
         )
 
     def connect(self) -> None:
-        """Give it its end of the wire, an address, and its firewall."""
+        """Give the machine its end of the wire, an address, and its firewall."""
         self.type("true")  # From here on it is in a namespace of its own.
         run("ip", "link", "set", f"to-{self.name}", "netns", str(self._shell.pid))
         self.type("ip link set lo up")
@@ -85,7 +85,7 @@ class Machine:
         return printed
 
     def switch_off(self) -> None:
-        """Stop its node, and then the shell."""
+        """Stop the machine's node, and then the shell."""
         self._shell.communicate("kill $(jobs -p)\nwait\n")
 
 

@@ -384,6 +384,6 @@ async def test_what_the_readme_shows_is_what_the_command_says(tmp_path: Path, id
 
 
 def without_figures(text: str) -> list[str]:
-    """Return its lines with # for every number, address and file of numbers, however wide."""
+    """Return the lines of a text with # for every number, address and file of numbers, however wide."""
     tidy = re.sub(r" +", " ", re.sub(r"\b\d+(?:[.:,]\d+)*\b", "#", text))
     return [line.strip() for line in tidy.splitlines()]

@@ -87,7 +87,7 @@ async def received(folder: Path, queue: str = r"shop\orders") -> dict[str, objec
 
 
 async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topology, tmp_path: Path) -> None:
-    """This includes a waiting message: it is for the keys of that time, and its certificate is the earlier one."""
+    """One message is waiting: it is for the keys of that time, and its certificate is the earlier one."""
     log = Log()
     make = ("keys", "make", "--replace", "--bits", "1024", "--provider", "aes")
     async with running(pair, "office", tmp_path, log):
@@ -252,7 +252,7 @@ def test_what_a_topology_says_of_keys_survives(pair: Topology, tmp_path: Path) -
 
 
 async def test_a_topology_names_private_keys_that_lie_elsewhere(pair: Topology, tmp_path: Path) -> None:
-    """Their public halves are in the usual place once the node has started."""
+    """The keys' public halves are in the usual place once the node has started."""
     (tmp_path / "office.keys" / "signing.pem").rename(tmp_path / "elsewhere.pem")
     (tmp_path / "office.public" / "signing.cer").unlink()
     named = f'{PAIR}[node.office.private_keys]\nsigning = "elsewhere.pem"\n'

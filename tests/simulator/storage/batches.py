@@ -112,7 +112,7 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
 
 
 def in_order(state: StoredState) -> StoredState:
-    """Return the same state, with the tables that have no order sorted.
+    """Return the state, with the tables that have no order sorted.
 
     Which places are free again depends on the log: none up to the last place in use.
     """

@@ -301,7 +301,7 @@ def test_a_folder_that_gets_another_name_is_no_copy(path: Path, tmp_path: Path) 
 def test_a_copy_that_has_the_number_of_the_original_by_chance_is_one(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are on two small file systems, each just made."""
+    """The stores are on two small file systems, each just made."""
     lived(path, 1)
     copy = shutil.copytree(path.parent, tmp_path / "copy") / "a.sqlite"
     inode = path.stat().st_ino

@@ -430,7 +430,7 @@ def test_where_another_life_must_begin_a_full_disk_is_refused_in_one_line_until_
 
 
 def test_a_store_that_is_begun_on_a_full_disk_is_refused_as_a_life_must_begin() -> None:
-    """Its tables and its witness need room, whether they are new or were lost with the store."""
+    """The tables and the witness need room, whether they are new or were lost with the store."""
     files = new_files()
     for room_bytes, lacking in ((0, ""), (1, "-witness"), (1, "-witness")):
         files.room_bytes = room_bytes

@@ -48,7 +48,7 @@ def found(shapes: Shapes, came: Iterable[bytes]) -> tuple[list[bytes], str]:
 
 
 def checked(came: Iterable[bytes]) -> tuple[list[bytes], str]:
-    """Return the same by checking each packet."""
+    """Return the good packets and the reason for the end, by checking each packet."""
     good: list[bytes] = []
     for packet in came:
         try:

@@ -1,4 +1,4 @@
-"""The headers after a set AH, for analysts; and packets that lie about them, which are recognized by a name."""
+"""The headers that follow a set AH: analysts see them, the codec refuses them by name, and lying sizes are named."""
 
 from __future__ import annotations
 

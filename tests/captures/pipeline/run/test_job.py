@@ -60,7 +60,7 @@ def expected(reader: PacketReader) -> tuple[Rows, Rows]:
 
 
 def found(tables: Tables) -> tuple[Rows, Rows]:
-    """Return the same from the tables."""
+    """Return the rows and the findings that the tables have."""
     if not tables.paths("packets"):
         return [], []
     relations = by_row(tables, "relations")

@@ -40,7 +40,7 @@ class AGateway:
         self.log = Log()
 
     async def starts(self, url: str, key: str = "17") -> Entry:
-        """Start it and return what it finds about an id; then it has accepted a message with that id."""
+        """Start the gateway and return what it finds about an id; then it has accepted a message with that id."""
         async with history_known_to(self.journal, url, None, node_log(self.log, "gateway")) as history:
             record = await history.begin(ORDERS, key, "gateway 1")
             await history.finish(ORDERS, key, Attempt.SUCCEEDED, b"its message id")
@@ -49,7 +49,7 @@ class AGateway:
         return record.entry
 
     async def is_refused(self, url: str) -> str:
-        """Return why it does not start."""
+        """Return why the gateway does not start."""
         with pytest.raises(HistoryError) as caught:
             await self.starts(url)
         return str(caught.value)

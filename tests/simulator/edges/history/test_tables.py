@@ -46,7 +46,7 @@ def forget_lives(journal: Path) -> None:
 
 @pytest.mark.long
 def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history_url: str) -> None:
-    """Its dates come from an unknown clock."""
+    """The dates of such a history come from an unknown clock."""
     passed_s = 0.0
 
     def opened() -> Documents:

@@ -206,7 +206,7 @@ async def test_many_are_listed_by_reason_and_each_is_called_once_more_in_its_ord
 async def test_dead_letters_are_on_the_same_desk(
     desk: Client, topology: Topology, tmp_path: Path, where: str
 ) -> None:
-    """They are in the system's queue, and in one that their application has chosen, beside the copies of a trigger."""
+    """The dead letters are in the system's queue, and in one that their application chose, with a trigger's copies."""
     typed = Typed(tmp_path, "desk.toml", DESK)
     sent = []
     wishes: DraftOptions = {"transactional": True, "journal_negative": True, "dead_letter_queue": where}
@@ -353,7 +353,7 @@ async def test_a_message_that_is_sent_once_more_has_another_life_whichever_comma
 async def test_of_many_ids_that_a_gateway_has_taken_the_one_that_is_meant_is_explained(
     desk: Client, history: DocumentHistory, tmp_path: Path
 ) -> None:
-    """It is named by its identifier, a later life's, or its producer's id with or without the name; no queue has it."""
+    """A message is named by its identifier, a later life's, or its producer's id; no queue has any of them."""
     for number in (1, 11, 12):
         accepted = json.dumps({"id": rf"{GUID}\{number}", "fingerprint": "x"}).encode()
         await history.finish(r"gateway/desk\orders", f"shop/o{number}", Attempt.SUCCEEDED, accepted)

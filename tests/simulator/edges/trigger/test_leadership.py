@@ -31,7 +31,7 @@ class Standing:
         self.stands_by = trio.Event()
 
     async def lead(self) -> int:
-        """Return its epoch, once it leads."""
+        """Return the trigger's epoch, once it leads."""
         await self.leadership.begin(node_log(self.log, "desk"), self.stands_by.set)
         return self.leadership.epoch
 

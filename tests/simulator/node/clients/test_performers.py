@@ -64,7 +64,7 @@ class Machine:
         return remembered
 
     def hang_up(self, invoker: bytes = ONE) -> None:
-        """End its connection."""
+        """End the invoker's connection."""
         self.performers.gone(invoker, self.now)
         self.connected.discard(invoker)
 

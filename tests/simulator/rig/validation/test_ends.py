@@ -260,7 +260,7 @@ def forget(history: Path, names: Collection[str], key: str) -> None:
 
 
 def lose_lines(log: Path, names: Collection[str], key: str) -> None:
-    """Delete the same from a log."""
+    """Delete the lines of a log that tell of a message."""
     lines = log.read_text("utf-8").splitlines(keepends=True)
     log.write_text("".join(line for line in lines if not tells(line, names, key)), "utf-8")
 

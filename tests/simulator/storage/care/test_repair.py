@@ -229,7 +229,7 @@ def test_sequences_whose_queues_are_lost_are_set_aside_with_them(
 def test_what_stays_of_strangers_sequences_that_gave_up_their_places_outlives_a_repair(
     tmp_path: Path,
 ) -> None:
-    """They stay in the tables and in the log, although no queue has their numbers; forgotten ones stay forgotten."""
+    """The sequences stay in tables and log, although no queue has their numbers; forgotten ones stay forgotten."""
     rows = [IncomingRow(NODE, -number, 1, 2, number, 0, 5, "10.0.0.9") for number in (1, 2, 3)]
     writes = [Writes(incoming={(NODE, row.queue): row}) for row in rows]
     path = killed_after(tmp_path, Writes(queues=QUEUES), *writes, Writes(incoming={(NODE, -2): None}))

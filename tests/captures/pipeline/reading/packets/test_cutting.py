@@ -60,7 +60,7 @@ def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
 
 
 def row_of(framed: Framed, ahead: bool) -> tuple[object, ...]:
-    """Return the same for one packet, found in a chunk that is ahead or not."""
+    """Return the columns of one packet, which was found in a chunk that is ahead or not."""
     began, ended = framed.began, framed.ended
     return (
         framed.data,
@@ -74,7 +74,7 @@ def row_of(framed: Framed, ahead: bool) -> tuple[object, ...]:
 
 
 def scattered(pieces: list[Piece], dice: int) -> Chunks:
-    """Return the same chunks from a file in which they are in another order."""
+    """Return a stream's chunks from a file in which they are in another order."""
     chunks = from_pieces(pieces)
     at, file = [0] * len(pieces), b"ahead"
     for row in random.Random(dice).sample(range(len(pieces)), len(pieces)):

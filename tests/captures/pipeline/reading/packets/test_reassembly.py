@@ -35,7 +35,7 @@ def pieces_of(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
 
 
 def one_by_one(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
-    """Return the same, but with no run long enough for many segments to be taken at once."""
+    """Return the chunks of each stream, put in order by code for which no run of segments is long enough."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reassembly, "RUN_COUNT", 1 << 30)
         return pieces_of(part, pair)

@@ -271,7 +271,7 @@ def test_steps_are_by_the_reference_clock_whatever_clock_saw_them(tmp_path: Path
 
 
 def lossy(tables: Tables) -> Tables:
-    """Return the same tables, as if the captures lacked something."""
+    """Return the tables as if the captures lacked something."""
     with tables.run() as run:
         run.commit(added=[], schemas={}, state={"series": {"day.pcapng": {"is_lossy": True}}})
     return tables

@@ -35,7 +35,7 @@ def histories(scene: Scene, *, lossless: bool = True) -> list[dict[str, Any]]:
 
 
 def followed(seen: list[SeenPacket], message: str) -> History:
-    """Return the same message as `--follow` shows it."""
+    """Return a message's history as `--follow` shows it."""
     analyst, follower = Analyst(), Follower(message, Names())
     for packet in seen:
         follower.take(analyst.take(packet))
