@@ -126,8 +126,7 @@ class Lives:
         self.killed = 0
 
     def live(self, what: str, steps: int = -1, delay_s: float = 0.0) -> bool:
-        """Start the application, to die after `steps` of its tasks by Death; return whether it came to its end before.
-        """
+        """Start the application, to die after `steps` of its tasks by Death; return whether it ended before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{what} {steps} {delay_s}\n".encode())
