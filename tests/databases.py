@@ -87,7 +87,7 @@ class Server:
         return f"postgresql+psycopg://{user}@/{database}?host={self.folder}{more}"
 
     def new_schema(self) -> str:
-        """Return the URL of a new, empty schema in it."""
+        """Return the URL of a new, empty schema in a database."""
         schema = f"place_{next(NUMBERS)}"
         self.execute(f"CREATE SCHEMA {schema}")
         return self.url(more=f"&options=-csearch_path%3D{schema}")

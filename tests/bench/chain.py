@@ -85,7 +85,10 @@ async def measure_chain(options: Options, told: Told) -> Result:
 
 
 async def measure_latency(options: Options, told: Told) -> Result:
-    """Measure from when a message is due until its consumer has it, three flushes later. Raises the same errors."""
+    """Measure the time from when a message is due until its consumer has it, three flushes later.
+
+    The errors are those of `measure_chain`.
+    """
     seconds = QUICK_SECONDS if options.quick else SECONDS
     async with _beside(options) as others, row(in_a_row()) as nodes:
         await nodes.flood(WARM_UP_MESSAGES, alike(bytes(BODY_BYTES)))

@@ -45,7 +45,7 @@ class Node:
     asks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """For each queue, by its name, what it requires of messages: the entries of a topology."""
     declared: bool = True
-    """Whether its topology has the neighbour."""
+    """Whether the node's topology has the neighbour."""
 
     def names(self, guid: UUID, queue: str) -> dict[str, str]:
         """How a queue of one of the two is addressed: between strangers only by a direct name."""

@@ -83,7 +83,7 @@ def nothing_waits(net: Net) -> bool:
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.parametrize(("way", "transactional"), CASES)
 def test_a_letter_of_ours_lies_in_the_queue_that_was_chosen(way: Way, transactional: bool) -> None:
-    """A transactional message comes back to it from anywhere; another one only if it ends here."""
+    """A transactional message comes back to its sender from anywhere; another message, only if it ends here."""
     net = with_letters(a_system())
     chosen = {"dead_letter_queue": CHOSEN[transactional], "recoverable": True}
     walk(net, way, transactional, [chosen, {"journal_negative": True, "recoverable": True}])
@@ -468,7 +468,7 @@ def test_a_queue_that_cannot_have_its_letters_is_refused_by_name(draft: dict[str
 
 
 def test_the_longest_name_fits_beside_the_longest_body(net: Net) -> None:
-    """The room reserved for it is enough: a message that large is accepted, and becomes a letter."""
+    """The room reserved for the name is enough: a message that large is accepted, and becomes a letter."""
     name = "n" * 124
     net.nodes["a"].up.make(QueueDeclaration(name, 0))
     net.run()

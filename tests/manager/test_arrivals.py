@@ -138,7 +138,8 @@ def test_nothing_beyond_a_gap_is_delivered_or_acknowledged_and_all_of_it_when_it
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.9")
 def test_an_order_ack_says_if_nothing_was_accepted_of_the_sequence_that_came() -> None:
-    """If its beginning was acknowledged, that was by an earlier state of the destination's store, which is lost."""
+    """If the sequence's beginning was acknowledged, that was by an earlier state of the destination's store, now lost.
+    """
     net = chain("a", "c", queues=[ORDERS])
     arrive(net, "c", a_message(2))
     net.pass_ms(600)
@@ -194,7 +195,7 @@ def test_what_is_held_for_a_queue_that_is_deleted_is_forgotten_and_its_sender_st
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 def test_a_copy_of_what_came_before_its_queue_was_deleted_is_not_refused() -> None:
-    """Otherwise its sender would hear that a message which was received never came."""
+    """Otherwise the copy's sender would hear that a message which was received never came."""
     net = chain("a", "c", queues=[ORDERS])
     arrive(net, "c", a_message(1))
     assert net.receive("c", "orders") == [b"m1"]
@@ -226,7 +227,7 @@ def test_a_message_that_is_over_is_refused_at_its_destination(number: int, age_s
 def test_an_intermediate_refuses_what_is_over_but_passes_transactional_messages_on(
     net: Net, number: int
 ) -> None:
-    """Only its destination knows whether it has had a transactional message before."""
+    """Only the destination knows whether it has had a transactional message before."""
     arrive(net, "b", a_message(number, sent_time_s=net.now.utc_s - 6, time_to_reach_queue_s=5))
     assert len(messages(net, "b", "c")) == number
     assert net.nodes["b"].up.status().refused == 1 - number

@@ -94,8 +94,8 @@ def test_a_message_that_was_sent_in_vain_expires_when_it_comes_back_from_the_ses
 def test_by_the_figures_a_message_that_waits_for_its_session_ack_expires(
     recoverable: bool, answers: bool
 ) -> None:
-    """Its neighbour may have it nevertheless. If the neighbour answers late, the session continues; if it does not
-    answer, the message is not sent again.
+    """The neighbour may have the message nevertheless. If the neighbour answers late, the session continues; if it does
+    not answer, the message is not sent again.
     """
     net = chain("a", "b", queues=[NOTES], settings=BY_THE_FIGURES)
     net.send("a", at("b", 17), "heard")
@@ -201,8 +201,8 @@ def test_an_intermediate_passes_on_a_transactional_message_whose_time_is_over(ne
 def test_by_the_figures_an_intermediate_ends_a_transactional_message_and_its_sender_is_told(
     net: Net, late: str, restart: bool
 ) -> None:
-    """A FinalAck reports it, because an OrderAck cannot be negative. The FinalAck is about one copy, so the dead letter
-    is in doubt, and the next message bridges the gap.
+    """A FinalAck reports the end, because an OrderAck cannot be negative. The FinalAck is about one copy, so the dead
+    letter is in doubt, and the next message bridges the gap.
     """
     net.nodes["a"].queues = (ADMIN,)
     net.nodes["b"].settings = BY_THE_FIGURES

@@ -292,7 +292,7 @@ def test_what_was_encrypted_does_not_come_back_in_an_acknowledgment() -> None:
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
 @pytest.mark.parametrize(("spare", "whole"), [(0, False), (1_024, True)])
 def test_the_largest_message_is_acknowledged_though_its_body_does_not_fit(spare: int, whole: bool) -> None:
-    """The number of its queue takes four bytes in the message, and twenty as the response queue."""
+    """The number of the message's queue takes four bytes in the message, and twenty as the response queue."""
     net = a_system()
     message = a_user_message(
         source=guid_of("a"),

@@ -360,7 +360,7 @@ def test_what_was_in_flight_when_a_next_hop_died_goes_over_the_next_one_in_order
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 def test_what_a_dead_next_hop_took_with_it_comes_again_over_the_next_one() -> None:
-    """The session acknowledged it, so only the resend shows that it is missing."""
+    """The session acknowledged the message, so only the resend shows that it is missing."""
     net = two_ways()
     net.blocked.add(frozenset("bc"))
     for number in range(3):
@@ -798,7 +798,7 @@ def test_an_acknowledgment_leaves_by_itself_when_nothing_else_happens() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.4.2")
 def test_a_manager_that_stops_acknowledges_what_it_has_received() -> None:
-    """Otherwise its neighbours would send the messages again."""
+    """Otherwise the manager's neighbours would send the messages again."""
     net = a_pair()
     net.send("a", at("c", 17), "x", recoverable=True)
     net.run()

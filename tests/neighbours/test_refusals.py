@@ -206,7 +206,7 @@ def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_
 
 
 def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_once_more() -> None:
-    """When it has accepted the second message that proves something, it has room for all."""
+    """When the neighbour has accepted the second message that proves something, it has room for all."""
     net = a_net("a", "c")
     closings = refuse(net, "c", lambda chunk: b"one" in chunk and len(closings) < 7)
     for body in ("one", "two", "six", "ten"):
@@ -476,7 +476,7 @@ def test_a_trial_begins_anew_after_a_restart() -> None:
 
 
 def test_one_that_the_next_sequence_waits_for_is_tried_until_the_neighbour_takes_it() -> None:
-    """Messages sent after a restart cannot pass it, so it does not wait for them."""
+    """Messages sent after a restart cannot pass the refused one, so it does not wait for them."""
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
     net.send("a", at("c"), "bad", transactional=True)

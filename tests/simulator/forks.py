@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     environment: dict[str, str]
     folder: str
     files: tuple[int, int]
-    """How many files it may open."""
+    """How many files the program may open."""
 
 
 class Fork:
@@ -56,7 +56,7 @@ class Fork:
 
     @property
     def returncode(self) -> int | None:
-        """How it has ended, in the form of `subprocess`; None while it runs."""
+        """How the fork has ended, in the form of `subprocess`; None while it runs."""
         if self._ended is None:
             with suppress(BlockingIOError):
                 [status] = TOLD.unpack(self._told.recv(TOLD.size, socket.MSG_DONTWAIT))
@@ -69,7 +69,7 @@ class Fork:
         return self.returncode
 
     async def wait(self) -> int:
-        """Wait for its end, and return how it has ended."""
+        """Wait for the fork's end, and return how it has ended."""
         async with self._waiting:  # For one socket trio lets one task wait.
             while (ended := self.returncode) is None:
                 with suppress(trio.ClosedResourceError):  # Somebody else looked first.

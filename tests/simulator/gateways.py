@@ -144,7 +144,7 @@ class GatewayProcess:
         self.log = options.place.directory / f"{options.name}.stderr"
 
     async def start(self) -> None:
-        """Start it, and wait until it takes requests."""
+        """Start the gateway, and wait until it takes requests."""
         with self.log.open("ab") as log:
             self.process = await GATEWAYS.start(SERVE, stderr=log.fileno())
         await self.process.stdin.send_all(pickle.dumps(self.options))
@@ -158,7 +158,7 @@ class GatewayProcess:
         self.port = int(said.rsplit(b":", 1)[1])
 
     async def wait(self) -> int:
-        """Wait for its end; return its exit status."""
+        """Wait for the gateway's end; return its exit status."""
         assert self.process is not None
         process, self.process = self.process, None
         status = await process.wait()
@@ -166,7 +166,7 @@ class GatewayProcess:
         return status
 
     async def kill(self) -> None:
-        """Kill it if it runs, so that it cannot print anything."""
+        """Kill the gateway if it runs, so that it cannot print anything."""
         if self.process is not None:
             with trio.CancelScope(shield=True):
                 self.process.send_signal(signal.SIGKILL)

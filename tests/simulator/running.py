@@ -128,7 +128,7 @@ class NodeProcess:
         self.process: Fork | None = None
 
     async def start(self) -> None:
-        """Start it and wait until it reports that it is ready."""
+        """Start the node and wait until it reports that it is ready."""
         with (self.directory / f"{self.name}.log").open("ab") as log:
             process = await NODES.start(SERVE, self.name, str(self.directory), stderr=log.fileno())
         self.process = process
@@ -141,13 +141,13 @@ class NodeProcess:
         assert said == f"opening {self.name}\nready {self.name}\n".encode()
 
     async def end(self, number: signal.Signals) -> int:
-        """Send it a signal and wait for its exit status."""
+        """Send the node a signal and wait for its exit status."""
         assert self.process is not None
         self.process.send_signal(number)
         return await self.wait()
 
     async def wait(self) -> int:
-        """Wait for its end; return its exit status."""
+        """Wait for the node's end; return its exit status."""
         assert self.process is not None
         process = self.process
         status = await process.wait()
@@ -157,7 +157,7 @@ class NodeProcess:
         return status
 
     def client(self) -> Any:
-        """Return a client of it."""
+        """Return a client of the node."""
         return connect(self.topology, self.name, self.directory)
 
 

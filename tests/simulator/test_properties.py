@@ -226,7 +226,7 @@ class Running:
 
     @property
     def place(self) -> list[str]:
-        """Where commands find them."""
+        """Where commands find the queue managers."""
         return ["--topology", str(self.managers.file), "--directory", str(self.managers.directory)]
 
     def typed(self, *arguments: str | Path) -> list[str]:

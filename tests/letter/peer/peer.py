@@ -80,7 +80,7 @@ class Peer:
     def __post_init__(self) -> None:
         self.codec = Codec(self.switches)
         self.room = inf
-        """How many more messages it keeps before it is full."""
+        """How many more messages the peer keeps before it is full."""
         self.protection = Protection(self.codec, self.keys, self.switches)
         self.arrivals, self.departures = Arrivals(self), Departures(self)
         self.sessions: list[Session] = []

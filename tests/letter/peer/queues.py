@@ -52,7 +52,7 @@ class OutgoingQueue:
     sequence: Sequence
     entries: list[Outgoing] = field(default_factory=list)
     hopeless: bool = False
-    """No address of its destination is known.  [MS-MQQB] 3.1.5.2.1"""
+    """Whether no address of the queue's destination is known.  [MS-MQQB] 3.1.5.2.1"""
 
     def add(self, entry: Outgoing) -> None:
         """Add a message behind those of its priority or above; transactional ones have 0.  [MS-MQMQ] 2.2.19.1"""

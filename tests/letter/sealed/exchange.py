@@ -71,7 +71,7 @@ class Wish(NamedTuple):
 
     cipher: str = ""
     kind: int = 0
-    """The kind of its signature; 0 for none."""
+    """The kind of the message's signature; 0 for none."""
     hash_algorithm: int = SHA_512
     also: str = ""
     """A further property, if any: `listed`, `answered` or `named`."""

@@ -538,7 +538,7 @@ async def test_a_round_of_refusals_and_a_restart_do_not_pass_an_old_outcome_for_
 
 
 async def test_an_express_message_whose_node_died_with_it_is_in_doubt(tmp_path: Path) -> None:
-    """The node had it only in memory, so it cannot tell whether it had sent the message on."""
+    """The node had the message only in memory, so it cannot tell whether it had sent the message on."""
     async with a_node_that_breaks_off(Operation.SEND).client(tmp_path) as client:
         with pytest.raises(InDoubt, match="broke before it answered SEND"):
             await client.send(NOTES, b"")
@@ -653,7 +653,7 @@ class FakeNode:
 
     @asynccontextmanager
     async def client(self, tmp_path: Path, patience_s: float = 60) -> AsyncIterator[Client]:
-        """Provide a client of it."""
+        """Provide a client of the node."""
         path = places.prepared(places.socket_path(tmp_path, "fake"))
         listening = trio.socket.socket(trio.socket.AF_UNIX)
         await listening.bind(str(path))

@@ -79,7 +79,7 @@ class Pair:
 
 @asynccontextmanager
 async def strangers(folder: Path, office: Topology = OFFICE) -> AsyncIterator[Pair]:
-    """Run both of them, each in a separate folder."""
+    """Run both nodes, each in a separate folder."""
     pair = Pair(*(NodeProcess(one, one.name, folder / one.name) for one in (SHOP, office)))
     try:
         for node in (pair.shop, pair.office):

@@ -56,7 +56,7 @@ async def taken(client: Client, count: int, queue: str = "notes") -> list[int]:
 
 
 def said(node: NodeProcess, event: str) -> list[dict[str, Any]]:
-    """Return the entries about an event in its log, oldest first."""
+    """Return the entries about an event in a node's log, oldest first."""
     log = (node.directory / f"{node.name}.log").read_text().splitlines()
     lines = [json.loads(line) for line in log if line.startswith("{")]
     return [line for line in lines if line["event"] == event]

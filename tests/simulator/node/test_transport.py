@@ -131,7 +131,7 @@ async def test_a_listener_that_cannot_be_used_any_more_says_so() -> None:
 async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The core is told nothing about it, because for this connection it would have no `opened`."""
+    """The core is told nothing about such a connection, because it would have no `opened` for it."""
     core: Any = SimpleNamespace()
     transports = Transports(core, TurnFeed(), Clock(), "127.0.0.1", Settings(), read_buffer())
     connected: list[socket.socket] = []

@@ -221,7 +221,7 @@ def modes_of(folder: Path, *others: Path) -> dict[str, int]:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let everybody read and write the files in it, as another program might leave them."""
+    """Let everybody read and write the files in a folder, as another program might leave them."""
     for path in folder.iterdir():
         path.chmod(0o666)
 

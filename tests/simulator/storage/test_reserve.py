@@ -89,7 +89,7 @@ def filled(files: SimulatedFiles, room_bytes: int = 0, *, first: Writes = DECLAR
 
 
 def log_of(files: SimulatedFiles) -> set[str]:
-    """Return the names of its segments."""
+    """Return the names of a log's segments."""
     return {name for name in files.names(PATH.parent) if "-log-" in name}
 
 

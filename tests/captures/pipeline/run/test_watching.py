@@ -59,7 +59,7 @@ def runs(out: Path) -> set[str]:
 
 
 def has_begun(out: Path, before: set[str]) -> bool:
-    """Whether the tables have a change in progress other than those."""
+    """Whether the tables have a change in progress that is not among these."""
     return not runs(out) <= before
 
 

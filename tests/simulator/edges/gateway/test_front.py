@@ -177,7 +177,8 @@ async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
 
 
 async def test_an_extension_that_says_that_a_message_failed_is_refused(producer: httpx.AsyncClient) -> None:
-    """`mqproto failed retry` would send it to the queue that it names, although its sender may not send there."""
+    """`mqproto failed retry` would send the message to the queue that it names, although its sender may not send there.
+    """
     note = msgspec.json.encode(FailureNote(failure="in doubt", queue=r"destination\orders"))
     headers = {"MQ-Extension": base64.b64encode(note).decode()}
     answer = await producer.post(NOTES, content=b"", headers=headers)
@@ -452,7 +453,8 @@ async def test_of_a_chunk_that_is_too_large_nothing_is_read(
 async def test_its_own_administration_queue_is_not_given_to_the_consumer(
     node: Client, topology: Topology, tmp_path: Path
 ) -> None:
-    """A consumer with access to it could report how other messages ended. A producer's own queue is passed on."""
+    """A consumer with access to this queue could report how other messages ended. A producer's own queue is passed on.
+    """
     async with gateway(topology, tmp_path) as producer:
         await producer.post(ORDERS, content=b"ours")
         await producer.post(ORDERS, content=b"theirs", headers={"MQ-Admin-Queue": "destination%5Cnotes"})

@@ -194,7 +194,7 @@ async def test_what_an_earlier_version_had_under_way_is_asked_for_again(
 async def test_a_message_that_is_refused_is_of_no_interest_any_more(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """Another gateway may begin it again at once; a later life of this one must not think that it was accepted."""
+    """Another gateway may begin the message again at once; a later life of this one must not think it was accepted."""
     second = Recovery()
     async with running(topology, "destination", tmp_path):
         async with an_outlet(topology, tmp_path, Recovery()) as outlet:

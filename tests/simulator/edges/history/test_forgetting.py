@@ -61,7 +61,7 @@ def test_one_says_how_long_and_all_keep_to_it(history_url: str) -> None:
 
 
 def test_an_id_is_not_forgotten_before_what_was_delivered_under_it(history_url: str) -> None:
-    """Otherwise its producer could use it again and be told 200, but the trigger would drop the message."""
+    """Otherwise the id's producer could use it again and be told 200, but the trigger would drop the message."""
     world = World(history_url)
     with closing(world.documents):
         for key in ("late", "begun", "early"):

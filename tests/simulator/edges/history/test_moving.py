@@ -265,7 +265,7 @@ def test_of_what_is_begun_while_a_history_moves_nothing_is_lost_or_begun_again(
 
 
 def test_a_program_that_closes_after_the_move_goes_on_with_the_new_place(route: Route) -> None:
-    """Otherwise it would have seen a later time than the new place has, as if that had been restored from a backup."""
+    """Otherwise the program would have seen a later time than the new place has, as if that were from a backup."""
     source, target = route.new_source(), route.new_target()
     passed_s = [0.0]
     documents = Documents(source, None, lambda: 100.0, lambda: passed_s[0])

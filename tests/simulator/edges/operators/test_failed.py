@@ -310,7 +310,7 @@ async def test_a_producers_id_is_known_without_his_name_and_if_several_have_it_n
 async def test_what_lies_in_an_error_queue_is_explained_by_its_producers_id(
     desk: Client, tmp_path: Path
 ) -> None:
-    """No gateway has answered for it, but a trigger's log has its id."""
+    """No gateway has answered for the message, but a trigger's log has its id."""
     typed = Typed(tmp_path, "desk.toml", DESK)
     extension = Envelope(producer_key="shop/o0").as_extension()
     message = await desk.send("orders", b"", transactional=True, extension=extension)

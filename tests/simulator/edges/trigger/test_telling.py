@@ -336,7 +336,7 @@ async def test_what_an_earlier_mqproto_had_in_its_outbox_is_told(history_url: st
 
 
 async def test_a_life_whose_identifier_nobody_wrote_down_is_told_without_one(history_url: str) -> None:
-    """An operator's command died after it had sent the message again."""
+    """An operator's command died after it had sent the message again, with an identifier that nobody wrote down."""
     async with open_history(history_url) as history:
         await history.finish(f"gateway/{QUEUE}", KEY, Attempt.SUCCEEDED, ACCEPTED)
         await history.finish(ENDS, MESSAGE, Attempt.FAILED_FOR_GOOD, RECEIVED.replace(b"ACK_", b"NACK_"))

@@ -121,7 +121,7 @@ class Start:
         return log
 
     async def stop(self) -> None:
-        """Stop all of them, and return when they have ended."""
+        """Stop all triggers, and return when they have ended."""
         for trigger in self.triggers:
             trigger.stop()
         while self._nursery.child_tasks:

@@ -73,7 +73,7 @@ def many() -> list[dict[str, Any]]:
 
 
 def section(facts: Facts) -> str:
-    """Return the page's section about it."""
+    """Return the page's section about security."""
     return read(page(facts).partition('<section id="security">')[2].partition("</section>")[0]).text
 
 
