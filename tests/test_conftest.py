@@ -93,7 +93,7 @@ def test_processes_that_share_the_work_agree_on_skips_and_run_files_and_groups_o
 
 
 def test_files_that_take_long_come_first(pytester: pytest.Pytester) -> None:
-    """Otherwise the last of them would still run after all other processes are done."""
+    """Otherwise the last of these files would still run after all other processes are done."""
     early = "import pytest; pytestmark = pytest.mark.early\n" + TESTS_THAT_TELL_THEIR_PROCESS
     pytester.makeini("[pytest]\nmarkers = early")
     pytester.makeconftest("from tests.conftest import pytest_collection_modifyitems")
@@ -105,7 +105,7 @@ def test_files_that_take_long_come_first(pytester: pytest.Pytester) -> None:
 
 
 def test_all_tests_that_ask_for_spark_are_in_one_process() -> None:
-    """Each process that runs one of them starts a Spark."""
+    """Each process that runs one of these tests starts a Spark."""
     asks = re.compile(r'\bspark: SparkSession\b|usefixtures\("spark"\)')
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if asks.search(path.read_text("utf-8"))]
     assert files

@@ -127,7 +127,7 @@ def test_what_the_store_says_of_a_message_that_is_not_in_the_queue_means_nothing
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 def test_transactional_messages_of_others_pass_whatever_their_time() -> None:
-    """Only their destination knows whether it has had them before."""
+    """Only a message's destination knows whether it has had the message before."""
     carrier = Carrier()
     for number in range(6):
         carrier.put(number, transaction=TransactionHeader(), time_to_reach_queue_s=5)

@@ -357,7 +357,7 @@ def test_a_destination_that_names_sequences_is_numbered_for_as_before(net: Net) 
 
 
 def test_a_number_that_was_given_twice_counts_for_neither(net: Net) -> None:
-    """An older version gave it, and began every sequence with 1."""
+    """An older version gave the number, and began every sequence with 1."""
     with patch.object(OutgoingSequence, "pass_over", lambda self, number: None):
         send(net, "1", "2")
         send(net, "1", "2", "3", identifier=18)

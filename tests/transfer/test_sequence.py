@@ -613,7 +613,7 @@ def test_a_message_that_is_over_when_its_turn_comes_is_not_sent_and_the_next_one
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 def test_a_gap_is_on_disk_before_the_message_that_bridges_it_is_on_the_wire() -> None:
-    """Otherwise a crash brings the expired message back, below the limit of numbers that may have been sent. Its
+    """Otherwise a crash brings the expired message back, below the limit of numbers that may have been sent. The
     destination is past it and drops it, and nobody ever reports its end.
     """
     sender = Sender()

@@ -133,7 +133,7 @@ def put_back_when_the_clock_was_ahead(net: Net) -> None:
 
 
 def test_messages_are_numbered_anew_if_the_clock_was_wrong_and_their_identifier_is_older(net: Net) -> None:
-    """The destination drops them as duplicates, and reports which."""
+    """The destination drops the messages as duplicates, and reports which."""
     put_back_when_the_clock_was_ahead(net)
     send(net, "x", "y")
     net.pass_ms(500)

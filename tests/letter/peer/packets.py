@@ -217,9 +217,7 @@ class UserMessage:
     list_signature: bytes = b""
     """The signature beside that list."""
     judged: int | None = None
-    """The result of checking a message's protection, which is not in the packet: 0, a class, or None if not checked
-    yet.
-    """
+    """The result of checking the message's protection, not in the packet: 0, a class, or None if not checked yet."""
     neighbour: UUID = NULL
     """The neighbour that brought the message, and its address; neither is in the packet."""
     neighbour_address: str = ""

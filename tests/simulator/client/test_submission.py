@@ -332,7 +332,7 @@ def move_away(store: Path, topology: Topology, invoker: bytes) -> None:
 async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its_journal(
     topology: Topology, tmp_path: Path, happens: Callable[[Path, Topology, bytes], None], kept: int
 ) -> None:
-    """The first part was accepted, but the client was killed before it heard. It comes back a month later."""
+    """The first part was accepted, but the client was killed before it heard, and comes back a month later."""
     stores, journal = tmp_path / "stores", tmp_path / "a.journal"
     (file := tmp_path / "topology.toml").write_text(as_toml(topology))
     (lines := tmp_path / "lines").write_text("\n".join(map(str, range(1_000))))

@@ -148,7 +148,7 @@ async def test_a_host_that_costs_too_much_gets_no_further_connection_and_a_neigh
 
 
 async def test_strangers_who_will_not_hear_that_it_is_over_keep_no_places(mock_clock: MockClock) -> None:
-    """The clock stands still, so their two seconds never pass."""
+    """The clock stands still, so the strangers' two seconds never pass."""
     async with a_shell() as shell:
         for host in (STRANGER, NEIGHBOUR):
             for _ in range(FAREWELLS + 3):

@@ -331,7 +331,7 @@ def delays(count: int) -> Iterable[float]:
 @pytest.mark.long
 @pytest.mark.timeout(120 + 2 * KILLS)
 def test_a_node_that_is_only_killed_never_begins_another_life(pair: Topology, tmp_path: Path) -> None:
-    """`make lives` kills it a thousand times."""
+    """`make lives` kills the node a thousand times."""
     done = subprocess.run(
         [sys.executable, "-c", LIVES, tmp_path, *map(str, delays(KILLS))],
         input=pickle.dumps(pair),

@@ -321,7 +321,7 @@ def test_of_a_record_that_found_no_room_nothing_is_left_behind_those_that_did(tm
 
 
 def test_who_hears_that_the_disk_is_full_hears_it_once_nothing_of_the_batch_is_on_it(tmp_path: Path) -> None:
-    """All of it may be there. If it were not cut off for good, a power loss would restore what was refused."""
+    """The whole batch may be there. If it were not cut off for good, a power loss would restore what was refused."""
     with failing_system() as system, Store(tmp_path / "a.sqlite", NODE) as store:
         store.commit(Writes(queues=QUEUES))
         system.failing_count, system.number, system.written_share = 1, errno.ENOSPC, 1.0

@@ -490,7 +490,7 @@ def test_tables_that_may_not_grow_take_what_has_room_in_their_pages_and_undo_wha
 
 
 def test_the_tables_grow_while_something_is_set_aside_and_not_while_the_reserve_is_in_use() -> None:
-    """Data that a slice of the log then adds to them has room in their pages, or waits."""
+    """Data that a slice of the log then adds to the tables has room in their pages, or waits."""
     files, fresh = new_files(), count(1)
     store = opened(files)
     store.commit(DECLARED)

@@ -254,7 +254,7 @@ def test_a_header_that_is_hurt_is_refused_and_a_repair_does_without_the_log(tmp_
 
 @pytest.mark.long
 def test_of_a_log_whose_end_is_gone_nothing_gets_to_the_tables_which_have_it_all(tmp_path: Path) -> None:
-    """The rest of it is older than the tables' content."""
+    """The rest of the log is older than the tables' content."""
     with begun(tmp_path / "home") as store:
         filled(store, 1, 40)
         checkpoint(store.path)

@@ -177,8 +177,7 @@ async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
 
 
 async def test_an_extension_that_says_that_a_message_failed_is_refused(producer: httpx.AsyncClient) -> None:
-    """`mqproto failed retry` would send the message to the queue that it names, although its sender may not send there.
-    """
+    """`mqproto failed retry` would send the message to the queue that it names, where its sender may not send."""
     note = msgspec.json.encode(FailureNote(failure="in doubt", queue=r"destination\orders"))
     headers = {"MQ-Extension": base64.b64encode(note).decode()}
     answer = await producer.post(NOTES, content=b"", headers=headers)

@@ -200,7 +200,7 @@ def test_what_passes_for_two_programs_at_once_counts_once(history_url: str) -> N
 
 
 def test_one_that_did_nothing_for_long_says_when_something_came_by_the_time_of_all(history_url: str) -> None:
-    """Otherwise a message that it has just accepted would be as old as its last look."""
+    """Otherwise a message that the program has just accepted would be as old as its last look."""
     busy, idle = Program(history_url), Program(history_url)
     with closing(busy.documents), closing(idle.documents):
         for _ in range(9):

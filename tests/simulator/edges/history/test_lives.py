@@ -65,7 +65,7 @@ def command_in(trouble: str, verb: str) -> list[str]:
 
 
 async def test_a_new_gateway_starts_with_whatever_history_there_is(tmp_path: Path, history_url: str) -> None:
-    """So does a gateway that has lost its journal, like a new pod."""
+    """A gateway that has lost its journal, like a new pod, also starts."""
     assert await AGateway(tmp_path, "first").starts(history_url) is Entry.ABSENT
     assert await AGateway(tmp_path, "second").starts(history_url) is Entry.COMPLETED
     assert await AGateway(tmp_path, "second").starts(history_url) is Entry.COMPLETED

@@ -549,7 +549,7 @@ async def test_an_acknowledgment_queue_is_explained_by_its_own_name(
 async def test_a_message_that_cannot_be_read_is_named_and_no_question_about_it_ends_the_node(
     topology: Topology, tmp_path: Path
 ) -> None:
-    """One byte of its header was damaged while it waited, in a way that its store could not see."""
+    """One byte of the message's header was damaged while it waited, in a way that the store could not see."""
     async with running_with_client(topology, "a", tmp_path) as client:
         identifier = await client.send(NOTES, b"spoilt", recoverable=True)
     with Store(store_path(tmp_path, "a"), identifier.manager) as store:

@@ -331,7 +331,7 @@ def test_one_that_shows_its_name_alone_is_remembered_if_it_goes_on(
 
 
 def test_what_is_not_remembered_any_more_is_gone_from_the_disk_before_an_operation_is_performed() -> None:
-    """Otherwise the node would recognize it after a crash, and answer with its outcome."""
+    """Otherwise the node would recognize the operation after a crash, and answer with its outcome."""
     machine = Machine()
     machine.perform(5)
     machine.hang_up()
