@@ -343,8 +343,7 @@ async def test_over_a_slow_link_all_comes_in_its_time() -> None:
 
 
 async def test_what_waits_on_a_slow_link_crosses_when_it_is_mended() -> None:
-    """In an earlier version data still waited for its time, and a reset meanwhile removed it from a link that worked.
-    """
+    """In an earlier version data still waited for its time, and a reset then removed it from a link that worked."""
     async with running_link() as ends:
         client, server = await ends.pair()
         with client, server:

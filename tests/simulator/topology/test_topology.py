@@ -500,8 +500,7 @@ def test_where_no_link_leads_there_is_no_next_hop() -> None:
 def test_nodes_of_one_host_may_share_its_ping_port_while_nobody_asks_there_for_one_of_them(
     settings: str,
 ) -> None:
-    """The first node to start answers at the usual port; if `require_pings` is set anywhere, each needs its own port.
-    """
+    """The first node to start answers at the usual port; if `require_pings` is set anywhere, each has its own port."""
     topology = parse(f"[node.a]\naddress = 'h:1'\n[node.b]\naddress = 'h:2'\n{settings}", "mine.toml")
     assert {node.ping_address for node in topology.nodes.values()} == {("h", 3527)}
 

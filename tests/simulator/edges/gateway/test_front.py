@@ -452,8 +452,7 @@ async def test_of_a_chunk_that_is_too_large_nothing_is_read(
 async def test_its_own_administration_queue_is_not_given_to_the_consumer(
     node: Client, topology: Topology, tmp_path: Path
 ) -> None:
-    """A consumer with access to this queue could report how other messages ended. A producer's own queue is passed on.
-    """
+    """A consumer with access to this queue could report how other messages ended; a producer's queue is passed on."""
     async with gateway(topology, tmp_path) as producer:
         await producer.post(ORDERS, content=b"ours")
         await producer.post(ORDERS, content=b"theirs", headers={"MQ-Admin-Queue": "destination%5Cnotes"})
