@@ -1,4 +1,4 @@
-"""The log of a node: one line for everything that an operator may want to know."""
+"""The log of a node, with one line for each event that an operator may want to know about."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class LogLines(Protocol):
 
 
 class _Forgiving:
-    """Swallows write errors, such as a full disk; counts the lost lines and reports them with the next one."""
+    """Swallows write errors, such as those of a full disk; counts the lost lines and reports their number with the next
+    line."""
 
     def __init__(self, file: LogLines) -> None:
         self._file = file
@@ -49,7 +50,7 @@ class _Forgiving:
 
 
 def _unbuffered(file: LogLines) -> Callable[[str], object]:
-    """Return a function that writes a line at once, or never.
+    """Return a function that writes a line at once or drops it.
 
     Python tries to flush a buffer as the program ends; if it cannot, the exit status is 120.
     """
@@ -73,7 +74,7 @@ COMPLAINT: Final = "ended"
 
 
 def node_log(file: LogLines, node: str) -> FilteringBoundLogger:
-    """Return a log that writes one JSON object per line; on a terminal, lines for people."""
+    """Return a log that writes one JSON object per line, or readable lines on a terminal."""
     renderer: Processor
     renderer = structlog.dev.ConsoleRenderer() if file.isatty() else structlog.processors.JSONRenderer()
     log = structlog.wrap_logger(

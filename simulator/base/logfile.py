@@ -23,7 +23,7 @@ DEVICES: Final = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open` that makes a file, new or not, private to its owner. A device keeps its mode: root
+    """An opener for `open` that makes a new or existing file private to its owner. A device keeps its mode: root
     would take /dev/null away from everybody else."""
     file = os.open(path, flags, PRIVATE)
     if is_regular(file):
@@ -60,11 +60,11 @@ def written(path: Path, text: str) -> None:
 
 
 class LogFile(io.TextIOBase):
-    """A log file that takes whole lines. If standard error is this file too, it follows the rotation.
+    """A log file that takes whole lines. If standard error is also this file, it is redirected at each rotation.
 
-    A write error, such as a full disk, is swallowed; the lost lines are counted and reported when there is room. Each
-    line is one write to the file. The handler in `logging` takes five times as long: it makes a record and looks at the
-    file twice before each write.
+    A write error, such as a full disk, is swallowed; the lost lines are counted and reported once there is room. Each
+    line is one write to the file. The handler in `logging` takes five times as long, because it makes a record and
+    checks the file twice before each write.
     """
 
     _file: int | None = None
@@ -135,7 +135,7 @@ class LogFile(io.TextIOBase):
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Close the file. This also works if it could not be opened: the finaliser then calls it."""
+        """Close the file. This also works if it could not be opened, because the finaliser then calls it."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 PROC: Final = Path("/proc")
 SCHEDULED: Final = 2
-"""A part of the number of a process's clock that selects user and system time as counted by the scheduler."""
+"""The part of a clock's number that selects user and system time, as counted by the scheduler."""
 RESET_PEAK: Final = "5"
-"""Written to /proc/PID/clear_refs, this sets the peak back to the current resident size.  man 5 proc"""
+"""The text that resets the peak to the current resident size when it is written to /proc/PID/clear_refs."""
 
 
 class Memory(NamedTuple):

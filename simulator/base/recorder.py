@@ -16,14 +16,14 @@ from mqproto.captures.net.udp import encode_datagram
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
 REMEMBERED: Final = 16_384
-"""The number of pairs of ends for which connections are counted; `mqproto.captures.net.streams` keeps as many
-connections."""
+"""The number of pairs of ends whose connections are counted. It is also the number of connections that
+`mqproto.captures.net.streams` keeps."""
 
 
 class Recorder:
     """Many connections in one pcapng file.
 
-    A full disk stops the recording, not the run: `failure` has the error, and `close` raises it.
+    A full disk stops the recording, not the run. `failure` then has the error, and `close` raises it.
     `lost_frame_count` counts the frames that did not fit.
 
     Initial sequence numbers come from the addresses and ports of a connection. Two nodes that record the same
@@ -34,7 +34,7 @@ class Recorder:
         comment: a comment on the whole capture, with topology and seed.
         interface: the name of the interface in Wireshark.
         clock: nanoseconds since 1970. The default starts at the wall clock and never goes back.
-        segment_bytes: the most payload in one frame.
+        segment_bytes: the limit for the payload of one frame.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class Recorder:
                 self.lost_frame_count += 1
 
     def flush(self) -> None:
-        """Hand everything recorded so far to the operating system, so that a kill loses none of it."""
+        """Hand everything recorded so far to the operating system, so that nothing of it is lost if this process is
+        killed."""
         if self.failure is None:
             try:
                 self._writer.flush()
@@ -134,7 +135,7 @@ class RecordedConnection:
         self._recorder.flush()
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """Record that `senders` broke off the connection. Both are named if something between them did."""
+        """Record that `senders` broke off the connection. If something between the two sides did, both are named."""
         for sender in senders:
             self._recorder.write(self._conversation.reset(sender), comment)
         self._recorder.flush()

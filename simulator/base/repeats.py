@@ -1,7 +1,7 @@
 """Counts repeated log lines and reports the count at growing intervals.
 
-We call a neighbour that is down five times a second, and each call fails in the same way. A peer that can make us
-write one line can make us write many that differ a little: beyond a limit they all count as one.
+We call a neighbour that is down five times a second, and each call fails in the same way. A peer that can make us write
+one line can make us write many that differ a little. Beyond a limit, they are all counted as one.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FIRST_S: Final = 60.0
-"""The count of repeats is reported this long after the first line. Each further interval is twice as long."""
+"""The count of repeats is reported this many seconds after the first line. Each further interval is twice as long."""
 LONGEST_S: Final = 3_600.0
 QUIET_S: Final = 60.0
-"""After this long without a repeat, a series is over, and the next such line is written at once."""
+"""After this many seconds without a repeat, a series is over, and the next such line is written at once."""
 LIMIT: Final = 1_000
-"""How many kinds of lines to watch."""
+"""The limit for the number of kinds of lines that are watched."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
 """How many different lines of one name are counted separately, per peer and overall. Further lines share one count.
-Lines about known peers have places beyond KINDS."""
+Lines about known peers do not count towards KINDS."""
 PASSING: Final = "session"
-"""A fact that is different each time."""
+"""The pattern of facts that are different each time."""
 SECTION: Final = "section"
-"""A fact that all lines of one count share: a section of the specification. There are few of them."""
+"""The pattern of a fact that all lines of one count share: a section of the specification. There are few sections."""
 
 Line = tuple[str, Mapping[str, Any]]
 
@@ -49,7 +49,7 @@ class RepeatedLine:
     count: int = 0
 
     def line(self) -> Line:
-        """Return the line, with its count since the last report and the seconds in which it was counted."""
+        """Return the line, with its count since the last report and the number of seconds that the count covers."""
         mixed = {"facts": "those of the last"} if self.is_mixed else {}
         times = {"repeated": self.count, "for_s": round(self.last_s - self.told_s)}
         return self.name, {**self.facts, **mixed, **times}
@@ -66,14 +66,14 @@ class Repeats:
     """Turns lines that occur into lines to write. A line about a message is always written.
 
     Args:
-        is_known: whether lines about a host keep their own places, regardless of the number of lines about others.
+        is_known: returns whether lines about a host are always counted separately, however many there are about others.
     """
 
     def __init__(self, is_known: Callable[[str], bool] = lambda host: False) -> None:
         self._is_known = is_known
         self._series: dict[Key, RepeatedLine] = {}
         self._kinds: Counter[tuple[str, str]] = Counter()
-        """The number of series by name and peer, and by name with an empty peer."""
+        """The number of series for each name and peer. Under an empty peer, it is the number for the name overall."""
         self._looked_s = 0.0
 
     def lines(self, name: str, facts: Mapping[str, Any], now_s: float) -> Iterator[Line]:
@@ -126,7 +126,7 @@ class Repeats:
             yield from self._end(key)
 
     def _of_peer(self, peer: str, now_s: float) -> Iterator[Line]:
-        """Yield the open counts about a peer, before something new about this peer is written."""
+        """Yield the unreported counts about a peer, before something new about this peer is written."""
         if not peer:
             return
         for series in self._series.values():
@@ -145,5 +145,5 @@ class Repeats:
 
 
 def _peer(facts: Mapping[str, Any]) -> str:
-    """Return the host, with or without a port, that a line is about; else the source queue manager, or ""."""
+    """Return the host that a line is about, with or without a port; otherwise the source queue manager, or ""."""
     return str(facts.get("peer") or facts.get("source", ""))

@@ -1,4 +1,4 @@
-"""Output for people. Long work shows its progress on a terminal; in a pipe it is silent until it is done."""
+"""Output for people. Long tasks show their progress on a terminal; in a pipe they print nothing until they are done."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def plain_table(*headings: str) -> Table:
 
 @contextmanager
 def working(words: str) -> Iterator[Callable[[str], None]]:
-    """Show the current step and its seconds on a temporary line of the terminal; show nothing in a pipe.
+    """Show the current step, and how many seconds it has taken, on a temporary line of the terminal; show nothing in a
+    pipe.
 
-    This is for work that cannot report how much is left. Call the yielded function with the words of the next step, or
-    with the progress of this one.
+    This is for work that cannot report how much is left. Call the yielded function with a description of the next step,
+    or with the progress of this one.
     """
     console = wide_console(stderr=True, markup=False)
     began_s = time.monotonic()
@@ -57,7 +58,7 @@ def working(words: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def redrawn(console: Console, drawn: Callable[[], Text]) -> Iterator[None]:
-    """Show a temporary line of a terminal, which may change any time; show nothing in a pipe."""
+    """Show a temporary line of a terminal, which may change at any time; show nothing in a pipe."""
     if not console.is_terminal:
         yield
         return
@@ -73,7 +74,7 @@ def redrawn(console: Console, drawn: Callable[[], Text]) -> Iterator[None]:
 
 
 class ProgressScreen:
-    """The screen of a running command: one live line or table, and above it the lines that stay."""
+    """The screen of a running command: a line or table that changes, and above it the lines that stay."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = wide_console(stderr=quiet)
@@ -90,7 +91,7 @@ class ProgressScreen:
         self._live = None
 
     def say(self, text: str) -> None:
-        """Print a line that stays; on a terminal only."""
+        """Print a line that stays, but only on a terminal."""
         if self._console.is_terminal:
             self._console.print(text, markup=False)
 

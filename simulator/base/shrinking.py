@@ -1,8 +1,8 @@
 """The search for something smaller that still shows a fault, among worlds, conversations or packets.
 
-The thing to make smaller is a value: a scenario, a packet, or a list of parts. A `Step` is a way to make it smaller: it
-tries one candidate after the other, learns whether each still shows the fault, and continues from the smaller one if it
-does.
+The thing to make smaller is a value: a scenario, a packet, or a list of parts. A `Step` is a way to make it smaller. It
+tries one candidate after the other, and learns whether each still shows the fault. If one does, the step continues from
+that candidate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TypeAlias, TypeVar
 Thing = TypeVar("Thing")
 Part = TypeVar("Part")
 Search: TypeAlias = Generator[Thing, bool, None]
-"""Yields candidates, and is sent whether each still shows the fault. If so, it continues from that candidate."""
+"""Yields candidates, and is told whether each still shows the fault. If so, the search continues from that
+candidate."""
 Step: TypeAlias = Callable[[Thing], Search[Thing]]
 
 
@@ -22,7 +23,7 @@ def shrinking(best: Thing, steps: Sequence[Step[Thing]], tries: int) -> Generato
 
     Args:
         best: a value that shows the fault.
-        tries: the most candidates to try.
+        tries: the maximum number of candidates to try.
 
     Returns:
         The smallest value that still shows the fault.
@@ -51,7 +52,7 @@ def shrunk(best: Thing, steps: Sequence[Step[Thing]], shows: Callable[[Thing], b
     """Return the smallest value that still shows a fault.
 
     Args:
-        shows: whether a candidate shows the fault; `best` is taken to show it.
+        shows: whether a candidate shows the fault; `best` is assumed to show it.
     """
     search = shrinking(best, steps, tries)
     try:
@@ -64,7 +65,7 @@ def shrunk(best: Thing, steps: Sequence[Step[Thing]], shows: Callable[[Thing], b
 
 
 def anew(candidates: Callable[[Thing], Iterable[Thing]]) -> Step[Thing]:
-    """Return a step that asks for new candidates after each candidate that still shows the fault."""
+    """Return a step that asks for a new list of candidates each time that a candidate still shows the fault."""
 
     def step(best: Thing) -> Search[Thing]:
         found = True

@@ -14,7 +14,8 @@ from mqproto.base.errors import UsageError
 
 BACKLOG: Final = 128
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER, on and with zero seconds: close() sends RST, drops unsent data, and frees the port at once."""
+"""The value for SO_LINGER (on, zero seconds) with which close() sends RST, drops unsent data, and frees the port at
+once."""
 
 
 def refuse_itself(connected: socket.socket) -> None:
@@ -33,7 +34,7 @@ def refuse_itself(connected: socket.socket) -> None:
 
 
 _tcp_info: Final = struct.Struct("=8B16I")
-"""The beginning of Linux' tcp_info, up to tcpi_rtt, which is in microseconds."""
+"""The beginning of Linux' tcp_info, up to tcpi_rtt, a number of microseconds."""
 TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 
 

@@ -1,4 +1,4 @@
-"""Errors of a node's disk; each text is one line that says what to do."""
+"""Errors of a node's disk. The text of each is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LifeFullError(DiskFullError):
 
 
 class DamageError(Exception):
-    """The store returned other data than were written. The text describes them, without the path or advice."""
+    """The store did not return the data that was written. The text describes them, without the path or advice."""
 
 
 def repair_advice(store: Path) -> str:
@@ -40,14 +40,15 @@ def repair_advice(store: Path) -> str:
 
 
 def damaged_store(store: Path, what: object) -> StoreError:
-    """Return the error for a store whose tables are not as they were written."""
+    """Return the error for a store whose tables do not have the data that was written."""
     said = " ".join(str(what).split())
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
     return StoreError(f"{store}: it is damaged ({said}): {repair_advice(store)}")
 
 
 LONGEST: Final = 300
-"""The most characters to show of SQLite's message about a damaged file, which may repeat whole statements."""
+"""The maximum number of characters to show of SQLite's message about a damaged file, which may quote whole
+statements."""
 _READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
 ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
@@ -57,10 +58,10 @@ ADVICE: Final = {
     sqlite3.SQLITE_NOTADB: "it is not a store of a node: name another file",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
-"""Advice by SQLite's primary result code. Any other code is a failure of the disk itself."""
+"""Advice by SQLite's primary result code. Any other code means that the disk itself has failed."""
 
 POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
-"""SQLite's codes after which a transaction that broke off is known to be undone, and may succeed later."""
+"""SQLite's codes after which an interrupted transaction is known to be undone, and may succeed later."""
 
 
 def finds_no_room(error: BaseException) -> bool:
@@ -120,7 +121,8 @@ class _Explained:
 
 @contextmanager
 def sound(path: Path) -> Iterator[None]:
-    """Turn errors from a store without sensible contents into damage, because another program caused them."""
+    """Turn errors caused by meaningless contents of a store into damage, because another program wrote those
+    contents."""
     try:
         yield
     except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:

@@ -1,4 +1,4 @@
-"""Checks that h11 leaves out, so that a request whose end two servers may read differently is refused.
+"""Checks that h11 leaves out. They refuse a request if two servers may disagree about where it ends.
 
 server.py has the table of these cases.  [RFC 9112]
 """
@@ -37,7 +37,7 @@ def check_framing(head: h11.Request) -> None:
     """Check the headers that say where the body ends.
 
     Raises:
-        h11.RemoteProtocolError: another server may see another end of the body.
+        h11.RemoteProtocolError: another server may find the end of the body elsewhere.
     """
     has_length = any(name == b"content-length" for name, _ in head.headers)
     if head.http_version not in VERSIONS:
@@ -47,8 +47,7 @@ def check_framing(head: h11.Request) -> None:
 
 
 def in_origin_form(head: h11.Request) -> h11.Request:
-    """Return the head in the form that a client without a proxy sends: an absolute target is split into its path and
-    the Host header.  [RFC 9112] 3.2.2
+    """Return the head as a client without a proxy sends it: an absolute target becomes a path and a Host header.
 
     Raises:
         h11.RemoteProtocolError: the target is not valid.

@@ -11,13 +11,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from mqproto.base.foreign import shown
 
 LABEL_LIMIT: Final = 200
-"""The longest label, in characters."""
+"""The maximum length of a label, in characters."""
 
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 
 def label_of(text: str) -> str:
-    """Return a text from others as a safe label."""
+    """Return a text that others wrote, as a safe label."""
     return shown(text, LABEL_LIMIT)
 
 

@@ -1,8 +1,8 @@
 """The paths for Prometheus and process supervisors: /metrics, /live and /ready.
 
-The monitored process has other work to do. So collected metrics are kept for KEPT_S, however many clients ask. After
-each SLICE_S of collecting, other tasks have a turn before the next family of metrics is written. When they had a turn
-after each family, scrapes of a busy node waited for about fifty of its batches.
+The monitored process has other work to do. So collected metrics are reused for KEPT_S, however many clients ask. After
+each SLICE_S of collecting, other tasks have a turn before the next family of metrics is written. Earlier, they had a
+turn after each family, and a scrape of a busy node waited for about fifty of its batches.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ TEXT: Final = "text/plain; charset=utf-8"
 class Monitored(NamedTuple):
     """The monitored process.
 
-    collect: yields its current metrics, each computed when it is taken. A large family may come in several successive
+    collect: yields its current metrics, each computed when it is requested. A large family may come in several
+    successive
         pieces.
-    trouble: returns why it cannot do its work now; empty if it can.
+    trouble: returns the reason why the process cannot do its work now; empty if it can.
     """
 
     collect: Callable[[], Iterable[Metric]]

@@ -75,21 +75,23 @@ from mqproto.simulator.base.http.framing import (
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
-"""How much of a chunked body is read at once, because all data that is not used yet is examined again at each chunk."""
+"""How many bytes of a chunked body are read at once. The number is small, because h11 examines all unused data again at
+each chunk."""
 LINGER_S: Final = 2.0
-"""After an answer that refuses data, go on reading and dropping data for this long."""
+"""After an answer that refuses data, the server goes on reading and dropping data for this many seconds."""
 DOORWAY: Final = 200
-"""How many connections beyond the limit get an answer at a time. Further ones are closed without an answer."""
+"""How many connections beyond the limit are answered at the same time. Further ones are closed without an answer."""
 HURRY_S: Final = 1.0
-"""After this time, connections without a whole head give way first, and any connection gives way to its own host."""
+"""After this many seconds, connections without a whole head give way first, and any connection gives way to its own
+host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits on clients.
 
-    connections: at once, from all clients.
-    grace_s: how long requests under way may take when the server stops.
+    connections: how many there may be at once, from all clients.
+    grace_s: how long unfinished requests may still take when the server stops.
     """
 
     connections: int = 1_000
@@ -101,14 +103,14 @@ class Limits:
 
 
 class Fault(Enum):
-    """An error that the server answers instead of a handler: in words, and as an HTTP status."""
+    """An error that the server answers instead of a handler, described in words and by an HTTP status."""
 
     MALFORMED = "malformed", HTTPStatus.BAD_REQUEST
     HEAD_TOO_LARGE = "head too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     TOO_SLOW = "too slow", HTTPStatus.REQUEST_TIMEOUT
     FULL = "full", HTTPStatus.SERVICE_UNAVAILABLE
     FAILED = "failed", HTTPStatus.INTERNAL_SERVER_ERROR
-    """A bug of this program."""
+    """The answer when this program has a bug."""
 
     def __init__(self, text: str, status: HTTPStatus) -> None:
         self.text = text
@@ -185,7 +187,8 @@ class Request:
 
         Raises:
             BodyLost: the rest of the body does not arrive.
-            BodyTooLargeError: the body is larger than that; raised for a chunk as soon as its size shows it.
+            BodyTooLargeError: the body is larger than its handler accepts; raised for a chunk as soon as its size is
+                known.
         """
         return await self._next_part(most_bytes)
 
@@ -223,7 +226,7 @@ class Server:
         self._conversations: set[_Conversation] = set()
         self._hosts: dict[str, _Host] = {}
         self._doorway: set[_Conversation] = set()
-        """Connections without a place: some never had one, and others gave theirs up."""
+        """The connections without a place: some never had one, and others gave theirs up."""
         self._accepting = trio.CancelScope()
 
     @property
@@ -300,7 +303,7 @@ class Server:
             self._hosts[conversation.host].put_last(conversation)
 
     def _into_the_doorway(self, conversation: _Conversation) -> bool:
-        """Put a connection into the doorway. Return whether it will be told that there is no room."""
+        """Put a connection into the doorway. Return whether it will get an answer that there is no room."""
         self.turned_away += 1
         if len(self._doorway) >= DOORWAY:
             return False
@@ -333,7 +336,8 @@ class _Host:
         self._others.pop(conversation, None)
 
     def longest_waiting(self, least_s: float) -> _Conversation | None:
-        """Return the connection that has waited longest, at least `least_s`; one without a head after HURRY_S first."""
+        """Return the connection that has waited longest, and for at least `least_s`. After HURRY_S, one without a head
+        comes first."""
         now_s = trio.current_time()
         head, other = (
             next((each for each in some if now_s - each.waits_since_s >= least_s), None)
@@ -346,7 +350,7 @@ class _Host:
 
 
 class _Parting(TcpStream):
-    """A stream that closes our end first, and reads on for a moment.
+    """A stream that closes our end first, and then goes on reading for a moment.
 
     The code that accepted the connection closes the socket.
     """
@@ -360,13 +364,13 @@ class _Parting(TcpStream):
 
 
 class _Conversation:
-    """One connection, with its requests and answers in turn."""
+    """One connection, with its requests and answers one after the other."""
 
     def __init__(self, server: Server, stream: trio.SocketStream) -> None:
         self.idle = trio.CancelScope()
         """The scope that waits for a request; it may be cancelled at any time."""
         self.patience = self.idle
-        """The scope that waits for the client, since `waits_since_s`."""
+        """The scope that has been waiting for the client since `waits_since_s`."""
         self.waits_since_s = inf
         self.has_no_head = True
         try:
@@ -384,7 +388,7 @@ class _Conversation:
         self._body_began_s = 0.0
         self._is_chunked = False
         self._last = b""
-        """The last byte of the body, or of the lines around its chunks, that h11 has taken."""
+        """The last byte that h11 has taken, of the body or of the lines around its chunks."""
         self._chunk_bytes = 0
         """The bytes of the current chunk that h11 has not taken yet."""
         self._is_closing = False
@@ -414,7 +418,7 @@ class _Conversation:
 
     @contextmanager
     def _waiting(self, scope: trio.CancelScope, since_s: float) -> Iterator[None]:
-        """Wait for the client in the block; if the connection loses its place meanwhile, the scope is cancelled."""
+        """Yield a scope for waiting for the client; it is cancelled if the connection loses its place."""
         self.patience, self.waits_since_s = scope, since_s
         try:
             with scope:
@@ -526,7 +530,7 @@ class _Conversation:
         raise BodyLost(self._impatience())
 
     def _impatience(self) -> Fault:
-        """Return the fault for a client that we stopped waiting for."""
+        """Return the fault that tells a client that we stopped waiting for it."""
         return Fault.FULL if self._has_no_place else Fault.TOO_SLOW
 
     def _come(self, most_bytes: float) -> bytes | None:
@@ -572,7 +576,7 @@ class _Conversation:
                 pass
 
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
-        """Send an answer, as far as the client takes it."""
+        """Send an answer, or as much of it as the client takes."""
         is_last = self._server.stopping or self._is_closing or self._has_no_place
         is_last = is_last or self._http.their_state is not h11.DONE
         data = self._begin(answer, [(b"Content-Length", b"%d" % len(answer.body))], is_last=is_last)
@@ -604,7 +608,7 @@ class _Conversation:
             raise trio.BrokenResourceError("the client does not read")
 
     async def _pour(self, stream: Stream, head: h11.Request) -> None:
-        """Send the parts of a stream as they come. The client must take each part within `answer_s`."""
+        """Send the parts of a stream as they become available. The client must take each part within `answer_s`."""
         self._socket.limit_buffer(stream.buffer_bytes)
         data = self._begin(stream, [], is_last=True)
         self.idle = trio.CancelScope()

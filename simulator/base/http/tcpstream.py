@@ -1,4 +1,4 @@
-"""A TCP stream with few turns of the loop: it sends at once what the kernel accepts, and waits before it reads.
+"""A TCP stream that needs few turns of the loop. It sends at once what the kernel accepts, and waits before it reads.
 
 trio's own stream gives all other tasks a turn after each call and tries to read before it waits: each request costs
 three turns of the loop and a useless system call. A user of this stream must yield elsewhere between two requests.
@@ -24,7 +24,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the stream is open at both ends and no data is waiting."""
+        """Return whether the stream is open at both ends and no data is waiting."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -34,7 +34,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return False
 
     def limit_buffer(self, size_bytes: int) -> None:
-        """Limit the kernel's send buffer, for data that the other end has not taken, to about this size."""
+        """Limit the kernel's send buffer to about this size. It holds data that the other end has not taken yet."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:

@@ -1,1 +1,1 @@
-"""The surroundings of our programs: settings, signals, the service manager."""
+"""What our programs need from their surroundings: settings, signals, and the service manager."""

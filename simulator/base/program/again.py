@@ -21,7 +21,8 @@ from mqproto.simulator.base.program.manager import silent_for, tell
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 MICROSECOND_NS: Final = 1_000
 START_S: Final = 15 * 60
-"""How long a restart may take, the same as a first start (cli/service/unit.py): a node reads its store."""
+"""How many seconds a restart may take: as many as a first start (cli/service/unit.py), because a node reads its
+store."""
 
 
 class Again:
@@ -62,7 +63,7 @@ class Again:
         self.is_heeded = True
 
     def tell_stopping(self) -> None:
-        """Tell the service manager that the program is stopping, unless it restarts: systemd waits for a stopping
+        """Tell the service manager that the program is stopping, unless it restarts. systemd waits for a stopping
         program to end and kills it after TimeoutStopSec.
         """
         if not self._is_asked:

@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from typing import Final
 
 ALLOCATIONS: Final = 100_000
-"""The collector looks for cycles when this many more objects were made than freed; Python's default is 700."""
+"""The collector looks for cycles once the number of new objects exceeds that of freed ones by this; Python's default is
+700."""
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Let the collector run rarely in this block, because queues, lists and worlds have few cycles.
+    """Make the collector run rarely in this block.
 
-    A search for cycles after every 700 allocations takes a tenth of the time, and more if there are more objects.
+    Queues, lists and worlds have few cycles, but a search after every 700 allocations takes a tenth of the running
+    time, and more if there are more objects.
     """
     thresholds = gc.get_threshold()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""An option is declared in one line: `count: Annotated[int, "At most this many.", "-c", value(min=1)] = 5`.
+"""Each option is declared in one line: `count: Annotated[int, "At most this many.", "-c", value(min=1)] = 5`.
 
 Its long name is the field's, without the unit `_s`, unless the line gives another name. A switch that is on by default
 has a counterpart with `--no-`. typer's signature, the TOML of --config, `config check` and completion come from these
@@ -17,7 +17,7 @@ import typer
 from mqproto.base.errors import UsageError
 
 ARGUMENT: Final = object()
-"""Marks a declaration as an argument, which is typed without a name."""
+"""Marks a declaration as an argument, which is given on the command line without a name."""
 NAME: Final = re.compile(r"-\w|--\w\S*")
 
 

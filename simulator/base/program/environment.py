@@ -1,4 +1,5 @@
-"""The options with which another command finds the same nodes. Options set in the environment are left out."""
+"""Returns the options that another command needs to find the same nodes. Options set in the environment are left
+out."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
 
 
 def typed_again(topology: str, directory: Path | None) -> str:
-    """Return the options for a topology, as it was typed, and a directory, after a space; empty if none is needed."""
+    """Return the given options for a topology and a directory, after a space; empty if none is needed."""
     where = directory_again(directory)
     if topology in (DEFAULT_TOPOLOGY, os.environ.get(TOPOLOGY_VARIABLE)):
         return where

@@ -20,18 +20,18 @@ EXTRA_OF: Final = {
     "report": "spark",
     "tables": "spark",
 }
-"""The extra that a command needs. Others need `simulator`, and `decode --tables` needs the same as `analyse`."""
+"""The extra that each command needs. Other commands need `simulator`; `decode --tables` needs the same as `analyse`."""
 MODULES_OF: Final = {
     "cryptography": "security",
     "Crypto": "security",
     "opentelemetry": "traces",
 }
-"""The extra that brings a module, whichever command needs it."""
+"""The extra that brings each module, whichever command needs it."""
 OURS: Final = ("mqproto", "pyspark_mqproto")
 
 
 def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | None:
-    """Return the advice for a missing module; None if it is ours or Python's own, which no extra brings.
+    """Return the advice for a missing module; None if the module is ours or Python's own, which no extra brings.
 
     Args:
         arguments: the arguments after `mqproto`.
@@ -50,7 +50,7 @@ def build() -> str:
     """Return the version, with the commit if it is known: `0.6.0+g71819341`.
 
     A wheel from `make dist` has both in its version. pip records the commit that it took from a repository (PEP 610).
-    For a checkout, Git knows the commit, and is asked only once.
+    For a checkout, Git is asked for the commit, only once.
     """
     found = distribution("mqproto")
     origin = json.loads(found.read_text("direct_url.json") or "{}")

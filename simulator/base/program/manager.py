@@ -30,7 +30,7 @@ def tell(*states: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return how long we may be silent; None if there is no watchdog."""
+    """Return how many seconds we may be silent; None if there is no watchdog."""
     time_us = environment.get(WATCHDOG, "")
     process = environment.get(PROCESS, "")
     if not time_us.isdigit() or int(time_us) == 0 or process not in ("", str(os.getpid())):
@@ -39,14 +39,15 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
 
 
 def silent_for(time_s: float | None) -> list[str]:
-    """Return the states that set the watchdog's time from now on; none if there is no watchdog."""
+    """Return the states that restart the watchdog with this time limit; none if there is no watchdog."""
     if time_s is None or watchdog_s() is None:
         return []
     return [f"{WATCHDOG}={int(time_s * MICROSECONDS)}"]
 
 
 async def keep_telling() -> None:
-    """Report that we are ready, then twice per watchdog interval that our loop still runs, until cancelled."""
+    """Report that we are ready, and then, twice per watchdog interval, that our loop still runs. This continues until
+    cancelled."""
     import trio  # Commands without a loop do without it.
 
     interval_s = watchdog_s()

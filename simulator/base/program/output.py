@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a task under trio. A single error from nurseries is raised as itself."""
+    """Run a task under trio. A single error in nested exception groups is raised without the groups."""
     import trio
 
     try:
@@ -41,18 +41,18 @@ def end_with_input() -> None:
 
 
 def only_one(error: BaseException) -> BaseException:
-    """Return the error inside nested groups that have only one member."""
+    """Return the error inside nested exception groups, if each has only one member."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 LOG_OF = ""
-"""The node whose log goes to the standard error output; empty if people read that output."""
+"""The name of the node whose log goes to standard error; empty if people read standard error."""
 
 
 def complain(text: str) -> None:
-    """Write one line to the standard error output; in a node's log it is an event."""
+    """Write one line to standard error, or an event if standard error is a node's log."""
     text = " ".join(text.splitlines())
     if LOG_OF:
         from mqproto.simulator.base.log import COMPLAINT, node_log
@@ -68,10 +68,10 @@ def print_json(value: object) -> None:
 
 
 class Printout(NamedTuple):
-    """The output of a command, and its exit status.  A command that returns it takes --json.
+    """The output of a command, and its exit status. A command that returns it has the option --json.
 
-    value: the output for programs. lines: the output for people, or a function that prints it. complaints: for both,
-    printed at the end.
+    value: the output for programs. lines: the output for people, or a function that prints it. complaints: lines for
+    people and programs alike, printed at the end.
     """
 
     value: object
@@ -81,7 +81,7 @@ class Printout(NamedTuple):
 
     @classmethod
     def of(cls, report: Any, show: Callable[[Any], None]) -> Printout:
-        """Return the printout of a report; the status is that of a finding if anything is `broken`."""
+        """Return the printout of a report. The exit status reports a finding if anything is `broken`."""
         return cls(report.as_json(), partial(show, report), FINDING if report.broken else DONE)
 
     def show(self, *, as_json: bool) -> int:

@@ -5,7 +5,7 @@
     queue = ["orders:strangers"]    # an option that may be repeated is a list
 
     [trigger.billing]               # mqproto trigger --config FILE#billing
-    topology = "shop"               # an argument without a name goes by its word in the help
+    topology = "shop"               # an argument without a name is called as in the help
     queue = "orders"
 
 The command line and the environment take precedence over the file.
@@ -40,7 +40,7 @@ RENAMED: Final = {
     "mqproto trigger --no-error-queue": "error-queue none",
     "mqproto trigger --no-history": "history none",
 }
-"""Old names of options, by command, and what to type instead."""
+"""The old names of options, by command, and the option to use instead."""
 
 
 class Chosen(NamedTuple):
@@ -51,7 +51,7 @@ class Chosen(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Chosen:
-        """Split a typed FILE or FILE#NAME."""
+        """Split a FILE or FILE#NAME from the command line."""
         path, _, name = text.partition("#")
         return cls(Path(path), name)
 
@@ -83,8 +83,8 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
 
 
 def topology_of(chosen: Chosen, kind: str) -> str:
-    """Return the topology that a command's settings name, or its node if they name no topology; empty if neither is
-    named, or the file cannot be read yet.
+    """Return the topology that a command's settings name, or its node if they name no topology; empty if it names
+    neither, or if the file cannot be read yet.
     """
     try:
         table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})
@@ -167,10 +167,10 @@ def plainly(trouble: str) -> str:
 
 
 def _typed(parameter: Any, value: object) -> bool | str | list[str]:
-    """Return a value as it would be typed, so that the option itself can check it.
+    """Return a value as it would be given on the command line, so that the option itself can check it.
 
     Raises:
-        ValueError: nobody could type this value.
+        ValueError: the value cannot be given on a command line.
     """
     if getattr(parameter, "is_flag", False):
         if not isinstance(value, bool):

@@ -27,7 +27,7 @@ DEFAULT_ENDPOINT: Final = "http://localhost:4318"
 class SpanDestination(NamedTuple):
     """The destination of spans.
 
-    endpoint: a whole URL; empty for the one in the variables.
+    endpoint: a whole URL; empty for the URL in the environment variables.
     shown: the URL without passwords, for the log.
     """
 

@@ -18,7 +18,7 @@ from mqproto.wire.glance import variable_part
 TRACE: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 TRACE_STATE_LIMIT: Final = 512
-"""The most characters of a trace state.  [Trace Context] 3.3.1.5"""
+"""The maximum length of a trace state, in characters."""
 _IDS: Final = r"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 VALID_TRACE: Final = re.compile(rf"00-{_IDS}|(?!00|ff)[0-9a-f]{{2}}-{_IDS}(-[!-~]{{0,200}})?")
 """The form of a trace parent. A later version may append more fields.  [Trace Context] 3.2.2, 4"""
@@ -27,16 +27,17 @@ _SAMPLED: Final = 0x01
 
 _NEEDLE: Final = f'"{TRACE}":'.encode()
 SEARCHED_BYTES: Final = 32_768
-"""How much of a packet is searched, from its beginning, because a body of up to 4 MiB follows the extension."""
+"""How many bytes of a packet are searched, from its beginning. A body of up to 4 MiB may follow the extension."""
 _EXTENSION_LIMIT_BYTES: Final = 10_240
-"""The limit for an envelope in the extension."""
+"""The limit for an envelope in the extension, in bytes."""
 _VERSION: Final = 1
 _KNOWN: Final = 512
-"""How many decoded extensions to keep, because a message has several steps, and each step asks for its trace."""
+"""The number of decoded extensions to keep. A message has several steps, and each step asks for its trace."""
 
 
 def trace_of(headers: Mapping[str, str]) -> Trace | None:
-    """Return the trace in the two headers; None if there is no valid one. An invalid state alone is left out."""
+    """Return the trace in the two headers; None if there is no valid one. If only the state is invalid, only the state
+    is left out."""
     parent = headers.get(TRACE, "")
     if not VALID_TRACE.fullmatch(parent):
         return None

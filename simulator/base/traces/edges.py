@@ -11,7 +11,7 @@ from typing import Final, Self
 
 
 class Step:
-    """One message at one edge, for as long as the context lasts; an error may end it."""
+    """The processing of one message at one edge, which lasts as long as the context; an error may end it."""
 
     def __enter__(self) -> Self:
         return self
@@ -29,11 +29,11 @@ class Step:
         """Report that the message with this identifier is at its first node, now or since an earlier request."""
 
     def failed(self, error_type: str, reason: str = "") -> None:
-        """Report a failure: its type, one of a few, and the reason in words."""
+        """Report a failure: its type, which is one of a few, and the reason in words."""
 
 
 class EdgeTraces:
-    """Receives the report of each message, and ignores it."""
+    """Receives the reports about each message, and ignores them."""
 
     def sending(self, queue: str, headers: Mapping[str, str]) -> Step:
         """Begin the step of a producer's request that had these headers."""

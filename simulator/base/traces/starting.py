@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def tracing(typed: str, who: str, log: FilteringBoundLogger) -> AsyncIterator[Tracer | None]:
-    """Yield this process's tracer; None if nobody has asked for spans. At the end, try for a while to send the rest.
+    """Yield this process's tracer; None if nobody has asked for spans. At the end, try for a while to send the
+    remaining spans.
 
     Args:
         typed: as for `wish_in`.
         who: the process's name in the log.
 
     Raises:
-        UsageError: the typed URL does not work. Variables that do not work only cause a warning.
+        UsageError: the given URL is not usable. Unusable variables only cause a warning.
     """
     tracer: Tracer | None = None
     try:

@@ -19,13 +19,13 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from mqproto.base.foreign import shown
 
 SAID_AGAIN_S: Final = 60.0
-"""The least time between two lines about the same collector."""
+"""The minimum number of seconds between two lines about the same collector."""
 CLOSE_S: Final = 2.0
-"""How long an ending process waits for the collector."""
+"""How many seconds an ending process waits for the collector."""
 REASON_LIMIT: Final = 300
 
 Say = Callable[[str, dict[str, str | int]], None]
-"""Takes a line for the log, in any thread."""
+"""A function that takes a line for the log and may be called in any thread."""
 
 
 class Watched(SpanExporter):
@@ -71,7 +71,7 @@ class Watched(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Shut the exporter down and give the SDK's logger back."""
+        """Shut the exporter down and restore the SDK's logger."""
         self._inner.shutdown()
         self._logger.removeHandler(self._heard)
         self._logger.propagate = self._propagated
@@ -93,12 +93,13 @@ class _Heard(logging.Handler):
 
 
 def otlp(endpoint: str) -> SpanExporter:
-    """Return an exporter for OTLP over HTTP, to `endpoint` or, if it is empty, to the endpoint in the environment."""
+    """Return an exporter for OTLP over HTTP, to `endpoint`, or to the endpoint in the environment if `endpoint` is
+    empty."""
     return OTLPSpanExporter(endpoint or None)
 
 
 def ended_within(shutdown: Callable[[], object], patience_s: float = CLOSE_S) -> bool:
-    """Shut down. Return whether the last spans were sent in time. The thread ends with the process at the latest."""
+    """Shut down. Return whether the last spans were sent in time. The thread ends no later than the process."""
     closing = threading.Thread(target=shutdown, name="traces", daemon=True)
     closing.start()
     closing.join(patience_s)

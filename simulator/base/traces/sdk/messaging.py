@@ -1,7 +1,7 @@
 """The spans of gateways and triggers, by OpenTelemetry's conventions for messaging.
 
-    send QUEUE       PRODUCER    a child of the span in the producer's request; the message carries it on
-    process QUEUE    CONSUMER    a child of that, and linked to it; the consumer's request carries it on
+    send QUEUE       PRODUCER    a child of the span in the producer's request; the message carries it to the consumer
+    process QUEUE    CONSUMER    a child of the first span, and linked to it; the request to the consumer carries it
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """

@@ -1,7 +1,7 @@
 """A node's part in a trace: turns its notes about traced messages into spans.
 
-A span begins with a waypoint and has one event for each. It ends when the message is at rest, on disk or in a queue.
-So a message that waits for days is visible at once, and the gap between two spans is its waiting time:
+A span begins at a waypoint and has one event for each waypoint. It ends when the message is at rest, on disk or in a
+queue. So a message that waits for days is visible at once, and the gap between two spans is its waiting time:
 
     accepted  stored  sent  session-acknowledged  order-acknowledged    one span, if the next hop is there
     accepted  stored ║ sent ...                                         two, if it was not
@@ -25,7 +25,8 @@ from mqproto.turn.waypoints import DROPS, Waypoint
 from mqproto.wire.guid import Guid, guid_text
 
 OPEN_LIMIT: Final = 1_024
-"""The most open spans, of messages on their way or with a consumer. If there are more, the oldest ends."""
+"""The limit for the number of open spans, those of messages that are moving or with a consumer. Beyond it, the oldest
+ends."""
 NAME_LIMIT: Final = 200
 _UNDER_WAY: Final = frozenset({Waypoint.SENT, Waypoint.RESENT, Waypoint.DELIVERED})
 _AS_BEFORE: Final = DROPS | {
@@ -36,7 +37,7 @@ _AS_BEFORE: Final = DROPS | {
     Waypoint.NOT_KEPT,
     Waypoint.RECALLED,
 }
-"""Waypoints that leave a message where it was, or concern another copy of it."""
+"""Waypoints after which a message is where it was before, and waypoints that concern another copy of it."""
 _BAD: Final = frozenset(
     {
         Waypoint.REFUSED,
@@ -59,7 +60,7 @@ _IN_ITS_QUEUE: Final = frozenset(
         Waypoint.PURGED,
     }
 )
-"""Notes of these waypoints use the queue's name at its host; those of `accepted` use the name that all nodes use."""
+"""Waypoints whose notes use the queue's name at its host; notes of `accepted` use the name that all nodes use."""
 _WAYPOINTS: Final = frozenset(Waypoint)
 
 
@@ -84,7 +85,7 @@ class Stays:
 
     Args:
         node, identity: the queue manager's name and GUID.
-        called: returns the name that people use for a queue in a note.
+        called: returns the name that people use for the queue in a note.
         now_ns: returns the time, UTC.
     """
 
@@ -142,7 +143,7 @@ class Stays:
         stay.is_numbered = stay.is_numbered or (waypoint in _UNDER_WAY and "number" in facts)
 
     def settle(self) -> None:
-        """End the spans of messages that are at rest, once all notes of one turn were taken."""
+        """End the spans of messages that are at rest, once all notes of one turn have been taken."""
         if not self._open:
             return
         now_ns = self._now_ns()

@@ -1,4 +1,4 @@
-"""Begins spans, a limited number per second, because only senders decide how many messages are sampled."""
+"""Begins spans. Their number per second is limited, because only senders decide how many messages are sampled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mqproto.simulator.base.traces.sdk.exporting import CLOSE_S, Say, Watched, e
 from mqproto.turn.effects import Trace
 
 SPANS_PER_S: Final = 200
-"""How many spans a process begins per second; all spans of a second may begin at once."""
+"""How many spans a process may begin per second; it may begin them all at once."""
 SAID_AGAIN_S: Final = 60.0
 SYSTEM: Final = "msmq"
 SERVICE: Final = "service.name"
@@ -74,11 +74,11 @@ class Tracer:
         is_linked: bool = False,
         at_ns: int | None = None,
     ) -> Span | None:
-        """Begin a span, a child of the message's previous step; None if there were too many spans recently.
+        """Begin a span, a child of the message's previous step; None if there have been too many spans recently.
 
         Args:
             trace: None for a trace that begins here.
-            is_linked: whether the span also has a link to its parent, as in the processing of a message.
+            is_linked: whether the span also has a link to its parent, as spans for the processing of a message have.
         """
         if not self._has_room():
             return None
@@ -130,7 +130,7 @@ def started(wish: SpanDestination, who: str, log: FilteringBoundLogger) -> Trace
 
 
 def provider_of(exporter: SpanExporter, who: str) -> TracerProvider:
-    """Return a provider whose spans wait in memory, at most 2,048, until the SDK's thread has sent them.
+    """Return a provider that keeps at most 2,048 spans in memory until the SDK's thread has sent them.
 
     The service has the name from the log, because each queue manager is a service of its own; OTEL_SERVICE_NAME and
     OTEL_RESOURCE_ATTRIBUTES override that.
