@@ -1,1 +1,1 @@
-"""The one command, `mqproto`: start.py starts it, cli.py and commands.py list its subcommands."""
+"""The one command, `mqproto`: start.py starts it, cli.py and commands.py have its subcommands."""

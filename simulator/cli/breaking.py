@@ -1,4 +1,4 @@
-"""The commands that break a topology that `mqproto run` runs, and mend it."""
+"""The commands that break and mend a topology run by `mqproto run`."""
 
 from __future__ import annotations
 

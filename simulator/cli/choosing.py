@@ -1,4 +1,5 @@
-"""Builds only the requested command, because building the options of all commands takes a fifth of a node's start."""
+"""Builds only the requested command. Building the options of all commands takes a fifth of the time in which a node
+starts."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typer.main import get_command_name
 
 
 def only(app: typer.Typer, name: str) -> typer.Typer:
-    """Return the app with only one command or group; the whole app, which can list them, if the name is unknown."""
+    """Return the app with only one command or group. If the name is unknown, return the whole app, which can list them
+    all."""
     commands = [
         info
         for info in app.registered_commands

@@ -1,7 +1,8 @@
 """The one command, `mqproto`.
 
-Each command is thin: it reads what was typed, and calls the module that does the work. Such a module is imported when
-it is needed, so that a node starts fast. Exit status 0: done; 1: a finding, or a broken promise; 2: misuse.
+Each command is thin: it reads the command line, and calls the module that does the work. Such a module is imported when
+it is needed, so that a node starts fast. The exit status is 0 if all went well, 1 for a finding or a broken promise,
+and 2 for misuse.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ NO_PASSWORD: Final = (
 TOO_MANY: Final = "unexpected extra argument"
 
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""The errors for a path that cannot be used, such as an output file in a folder that does not exist."""
+"""The errors raised for a path that cannot be used, such as an output file in a folder that does not exist."""
 LET_IN: Final = "let this user in there, or name another place"
 ADVICE: Final = {
     errno.EACCES: LET_IN,
@@ -112,7 +113,7 @@ def options(
     _topology: TopologyOption = DEFAULT_TOPOLOGY,
     _directory: DirectoryOption = None,
 ) -> None:
-    """The options before a command."""
+    """Take the options that precede a command."""
 
 
 @app.command()
@@ -362,7 +363,7 @@ def command_named(name: str) -> Callable[..., Any]:
 
 
 def command_of(some: typer.Typer) -> Callable[..., Any]:
-    """Return the whole app as one command, with its help in our words."""
+    """Return the whole app as one command, with its help in our own words."""
     command: Callable[..., Any] = worded(get_command(some))
     return command
 
@@ -426,7 +427,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _explain(misuse: typer.TyperException, arguments: list[str]) -> None:
-    """Say what was typed wrongly, and where help is."""
+    """Explain what is wrong with the command line, and where to find help."""
     text = misuse.format_message()
     if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
         print(text, file=sys.stderr)
@@ -457,7 +458,7 @@ def _how_a_topology_is_named(arguments: list[str]) -> str:
 
 
 def _was_typed(path: str, arguments: list[str]) -> bool:
-    """Whether a path is an argument, alone or after `--option=`, or lies inside one."""
+    """Return whether a path is an argument, alone or after `--option=`, or is inside a folder that is one."""
     typed = (Path(text).absolute() for each in arguments for text in (each, each.partition("=")[2]) if text)
     return any(Path(path).absolute().is_relative_to(one) for one in typed)
 

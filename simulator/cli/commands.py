@@ -357,7 +357,7 @@ def explain(
 def _triggers_of(
     place: Place, history: str, found: Mapping[str, Explanation | Away]
 ) -> dict[str, list[TriggerStanding]]:
-    """Return, by node, the triggers of the explained queues; of all its queues if the node is not running."""
+    """Return, by node, the triggers of the explained queues; if a node is not running, those of all its queues."""
     from mqproto.simulator.edges.history.errors import HistoryError
     from mqproto.simulator.edges.trigger.standing import standings
 

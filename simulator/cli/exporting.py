@@ -1,4 +1,4 @@
-"""The output of `mqproto queue export`: a topology with the queues as they are at their nodes."""
+"""The output of `mqproto queue export`: a topology with the queues that its nodes have now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common form of all help: commands by task, a summary for each, and a word for each value."""
+"""The common form of all help: the commands by task, a summary of each, and a word for each value."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "wireshark": "Print a dissector for Wireshark and tshark",
     },
 }
-"""The commands as `mqproto --help` has them."""
+"""The commands by task, as `mqproto --help` shows them."""
 
 SUMMARIES: Final = {name: summary for commands in TASKS.values() for name, summary in commands.items()}
 
@@ -112,7 +112,7 @@ TYPES: Final = {"int": "N", "float": "N", "Path": "FILE"}
 
 
 SUMMARY_LIMIT: Final = 64
-"""The columns that remain for a summary beside a command's name, on a terminal of 80 columns."""
+"""The number of columns for a summary beside a command's name, on a terminal of 80 columns."""
 
 
 class ByTask(TyperGroup):
@@ -141,7 +141,8 @@ class _Argument(TyperArgument):
 
 
 def worded(command: Any) -> Any:
-    """Return a command of Typer, with its subcommands, in which words name the values instead of Python's types."""
+    """Return a command of Typer, with its subcommands, whose help names values by words instead of by Python's
+    types."""
     command.short_help = _summary(command.help or "")
     for parameter in (*command.params, *getattr(command, "shared", ())):
         if isinstance(parameter, TyperArgument):

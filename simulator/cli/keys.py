@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 USUAL: Final = ("aes", "enhanced")
-"""The providers that get keys if none is named. The base provider's 512 bits protect nothing."""
+"""The providers that get keys if none is named. The base provider is missing, because its 512 bits protect nothing."""
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
@@ -231,14 +231,15 @@ def _use_of_user(name: str) -> str:
 
 
 def _see_unnamed(files: KeyFiles, *uses: str) -> None:
-    """Check that the topology does not name these keys: keys that it names take precedence over those kept here."""
+    """Check that the topology does not name these keys, because keys that it names take precedence over those kept
+    here."""
     for use in uses:
         if use in files.named:
             raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
 
 
 def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Certificate:
-    """Return the certificate from the named file or from beside the key, or else one that the key signs itself."""
+    """Return the certificate from the named file or from beside the key, or else a self-signed one."""
     from mqproto.security import Certificate
 
     if file is None and b"BEGIN CERTIFICATE" not in data:

@@ -117,6 +117,7 @@ def node(
 
 
 def _was_said(context: typer.Context, name: str) -> bool:
-    """Whether an option was typed or is in the settings file. The environment, for all commands, does not count."""
+    """Return whether an option is on the command line or in the settings file. The environment, which is for all
+    commands, does not count."""
     source = context.get_parameter_source(name)
     return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")

@@ -1,4 +1,4 @@
-"""Queues of running nodes: `mqproto queue` makes, changes, deletes and lists them."""
+"""`mqproto queue`, which makes, changes, deletes and lists queues of running nodes."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class Properties:
 
 
 def asked_for(text: str) -> QueueWish:
-    """Return the wish in `NAME`, `NAME:transactional`, `NAME:strangers` or `NAME:transactional:strangers`.
+    """Return the wish that a text of the form `NAME[:transactional][:strangers]` expresses.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text has another form.
     """
     from mqproto.simulator.node.control import QueueWish
 
@@ -215,7 +215,7 @@ def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
 
 
 def _listed(typed: list[str] | None) -> list[str] | None:
-    """Return the values of a repeated option: an empty list for `-`, and None if it was not typed."""
+    """Return the values of a repeated option: an empty list for `-`, and None if the option was not given."""
     return [] if typed == ["-"] else typed or None
 
 

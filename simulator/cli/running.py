@@ -1,4 +1,4 @@
-"""`mqproto run`: keeps the nodes of a topology running, and shows what they do."""
+"""`mqproto run`, which keeps the nodes of a topology running, and shows what they do."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from mqproto.simulator.topology.views import Address
 
 LOOK_S: Final = 0.5
 LINE_S: Final = 10.0
-"""In a pipe: the seconds between two lines about a node, if anything has changed."""
+"""The number of seconds between two lines about a node in a pipe, if anything has changed."""
 
 
 Beside = Callable[[Place], AbstractAsyncContextManager[str]]
-"""Starts something that serves the running nodes until they end; yields the address at which people reach it."""
+"""A function that starts something that serves the running nodes until they end. It yields the address for people to
+use."""
 
 
 async def run_topology(
@@ -50,7 +51,7 @@ async def run_topology(
         console: serves a page while the nodes run.
 
     Returns:
-        0, or 1 if a node did not run at the end.
+        0, or 1 if a node was not running at the end.
 
     Raises:
         NodeError: no node starts.
@@ -111,7 +112,8 @@ async def run_topology(
 async def _links(
     topology: Topology, *, breakable: bool
 ) -> AsyncIterator[tuple[Links | None, Mapping[tuple[str, str], Address]]]:
-    """Yield the links as proxies, if they may be broken, and the addresses at which their ends then find each other."""
+    """Yield the links as proxies, if they may be broken, and the addresses at which the ends of each link then find
+    each other."""
     if not breakable:
         yield None, {}
         return

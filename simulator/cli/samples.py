@@ -1,10 +1,10 @@
-"""`make samples`: makes the captures of captures/samples again, each from its TOML.
+"""`make samples`, which makes the captures of captures/samples again, each from its TOML file.
 
     python -m mqproto.simulator.cli.samples captures/samples
 
-The first half of a TOML says what the capture shows, and has the command that makes it, and perhaps a scenario. Below
-MARK are the findings in the capture when it was made. This module writes that half, and a test compares the capture
-with it.
+The first half of such a file says what the capture shows, and has the command that makes it, and perhaps a scenario.
+Below MARK are the findings in the capture when it was made. This module writes that second half, and a test compares
+the capture with it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ COUNTS: Final = (
     "early_count",
     "cut_frames",
 )
-"""The fields of `Totals` that count faults of a capture, not its packets; only counts above 0 are written."""
+"""The fields of `Totals` that count faults in a capture rather than its packets; only counts above 0 are written."""
 
 
 def make_all(folder: Path) -> list[str]:
-    """Make every capture of a folder, and write its findings into its TOML; return the names.
+    """Make every capture of a folder, and write its findings into its TOML file; return the names of the captures.
 
     A capture that is made from another comes after it.
 
@@ -64,7 +64,7 @@ def make_all(folder: Path) -> list[str]:
 
 
 def make(file: Path) -> None:
-    """Make one capture beside its TOML.
+    """Make one capture beside its TOML file.
 
     Raises:
         MqprotoError: the command failed.
@@ -100,11 +100,11 @@ def _write_keys(file: Path) -> None:
 
 
 def found_in(capture: Path) -> dict[str, Any]:
-    """Return the content of a capture, as a table for its TOML.
+    """Return the content of a capture, as a table for its TOML file.
 
-    messages: applications' messages, each counted once, however often and on however many links it was seen.
-    packets: by kind. acknowledgments: FinalAcks and administration acknowledgments, by class.
-    findings: the findings of `mqproto decode`, by code.
+    messages: the number of applications' messages, each counted once, however often and on however many links it was
+    seen. packets: their number, by kind. acknowledgments: the number of FinalAcks and administration acknowledgments,
+    by class. findings: the number of findings of `mqproto decode`, by code.
     """
     reader = PacketReader(read_capture(capture))
     analyst = Analyst()

@@ -1,4 +1,4 @@
-"""The program `mqproto`. If something is not installed, one line names the extra that brings it.
+"""The program `mqproto`. If a module is not installed, one line names the extra that brings it.
 
 That is why this module imports only the standard library. `cli.py`, which needs typer, has the commands.
 """

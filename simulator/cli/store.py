@@ -1,5 +1,5 @@
-"""The commands for the store of a node, `mqproto store check`, `backup`, `export`, `repair` and `adopt`; and for a
-document history, `check`, `backup`, `copy` and `adopt`.
+"""The commands of `mqproto store`: `check`, `backup`, `export`, `repair` and `adopt` for the store of a node; `check`,
+`backup`, `copy` and `adopt` for a document history.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ app = Commands(
 )
 DAY_S: Final = 86_400
 APPLICATION_ID_AT: Final = 68
-"""The offset in an SQLite file of the number that says which application made it."""
+"""The offset, in an SQLite file, of the number that identifies the application that made it."""
 SAID_EVERY: Final = 1_000
 """The number of messages after which an export reports its progress again."""
 StoreArgument = Annotated[str, ARGUMENT, "A node, or the .sqlite file of its store.", value("NODE|FILE")]
@@ -292,7 +292,7 @@ def _written(out: Path | None) -> Iterator[TextIO]:
 
 
 def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) -> set[int]:
-    """Return the numbers of the queues with these names: their own, or those that people use.
+    """Return the numbers of the queues with these names: either their own names or those that people use.
 
     Raises:
         UsageError: the store has no queue of that name.
@@ -393,7 +393,7 @@ def _date() -> str:
 
 
 def _named(place: Later, store: str) -> tuple[Path, Node | None]:
-    """Return the path of the named store, and its node, if `store` names a node."""
+    """Return the path of the named store, and the node if `store` names one."""
     if _history_in(store) is not None:
         raise UsageError(f"{store} is a document history: check, backup, copy and adopt are for it")
     if store.endswith(".sqlite") or "/" in store:
@@ -417,7 +417,8 @@ def _names(place: Later) -> Callable[[str], str]:
 
 
 def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict[str, int]:
-    """Return the number of messages, even 0, in each queue, by its own name and any usual name from the topology."""
+    """Return the number of messages, even if it is 0, in each queue. The topology may give the name that people use for
+    a queue."""
     counts: dict[str, int] = {}
     for number in {*found.queues, *found.counts}:
         called, row = found.name_of(number), found.queues.get(number)
@@ -429,7 +430,7 @@ def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict
 
 
 def _lines(path: Path, findings: list[str], counts: dict[str, int], lines: list[str]) -> Iterator[str]:
-    """Yield how many messages are undamaged, then these lines, and last the state of the store."""
+    """Yield a line with the number of undamaged messages, then the given lines, and finally the state of the store."""
     for queue, count in sorted(counts.items()):
         if count:
             yield f"{queue}: {counted(count, 'message')} {'is' if count == 1 else 'are'} whole"

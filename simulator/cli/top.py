@@ -1,6 +1,7 @@
 """`mqproto top`: nodes, sessions and queues as they are now, in a terminal.
 
-Each second it asks all nodes at once what `mqproto explain` asks. Rates are counted between two such looks.
+Each second, it sends to all nodes at once the request that `mqproto explain` sends. Rates are computed from two
+successive answers.
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 NARROWEST: Final = 64
-"""The smallest width in columns; on a narrower screen, lines are cut."""
+"""The minimum width in columns; on a narrower screen, lines are cut."""
 CELL: Final = 8
 STATE: Final = 13
 
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """A line of the screen: a name in the remaining width, figures, a word at the end, and perhaps reasons below it."""
+    """A line of the screen: a name that fills the remaining width, then figures and a word. Reasons may follow below
+    it."""
 
     name: str
     cells: tuple[str, ...] = ()
@@ -74,7 +76,7 @@ class ScreenSection:
 
     @property
     def width(self) -> int:
-        """How many columns would show every row completely."""
+        """The number of columns in which every row fits completely."""
         cells = CELL * len(self.heading.cells) + STATE + 2
         names = (cell_len(shown(row.name)) + cells for row in self.rows)
         return max((*names, *(cell_len(shown(row.why)) + 2 for row in self.rows)), default=0)
@@ -97,7 +99,7 @@ class NodesLook:
 
 
 def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> NodesLook | None:
-    """Show nodes until SIGINT or SIGTERM, or, with `once` or in a pipe, print them once and return the last look."""
+    """Show nodes until SIGINT or SIGTERM, or print them once, with `once` or in a pipe. Return the last look."""
     return run_task(partial(_watch, place, node, wide_console(markup=False), interval_s, once=once))
 
 
@@ -177,7 +179,7 @@ def drawn(
     """Return the whole screen, or as much as fits: the first rows of each section, and how many rows are left out.
 
     Args:
-        height: how many lines there is room for; None for any number.
+        height: the number of lines for which there is room; None if there is no limit.
     """
     limit_columns = columns
     columns = max(min(columns, max(section.width for section in drawing)), NARROWEST)

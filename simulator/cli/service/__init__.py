@@ -1,1 +1,1 @@
-"""mqproto as a service: units for systemd, an image for containers, and one file with all settings."""
+"""mqproto as a service: units for systemd, a container image, and a single file with all settings."""

@@ -30,7 +30,7 @@ config = Commands(help="Check the file that has the settings of the node, gatewa
 @service.callback()
 @config.callback()
 def _group() -> None:
-    """Make a group of the commands, even though it has only one."""
+    """Make these commands a group, even though there may be only one of them."""
 
 
 @service.command()

@@ -19,7 +19,8 @@ DIRECTORY: Final = "mqproto"
 class Kind(NamedTuple):
     """A command that runs as a service.
 
-    what: the program in words. ready_in: how long it may take to become ready. after: the units to start before it.
+    what: a description of the program. ready_in: how long it may take to become ready. after: the units to start before
+    it.
     """
 
     what: str
@@ -33,7 +34,8 @@ KINDS: Final = {
     "gateway": Kind("HTTP gateway", "infinity", f"{NETWORK} mqproto-node.service"),
     "trigger": Kind("trigger", "infinity", f"{NETWORK} mqproto-node.service"),
 }
-"""The services. A node reads its store first; a gateway waits for its node, and a trigger for its node or its turn."""
+"""The services. A node reads its store before it is ready; a gateway waits for its node, and a trigger for its node or
+its turn."""
 
 HARDENED: Final = """\
 NoNewPrivileges=yes
@@ -69,8 +71,8 @@ HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 class Service(NamedTuple):
     """The program to run.
 
-    kind: one of KINDS. config: its settings. program: the path of mqproto. topology: the topology in its settings,
-    empty if they name none.
+    kind: one of KINDS. config: its settings. program: the path of mqproto. topology: the topology that its settings
+    name; empty if they name none.
     """
 
     kind: str
@@ -85,7 +87,7 @@ class Service(NamedTuple):
         return "-".join(filter(None, ("mqproto", self.kind, self.config.name)))
 
     def hidden(self) -> list[str]:
-        """The program's files that the unit could not see; links are followed."""
+        """The program's files that the unit could not see. Symbolic links are followed."""
         files = {self.program, os.path.realpath(sys.executable), str(self.config.path)}
         return sorted(
             file for file in files if any(Path(os.path.realpath(file)).is_relative_to(one) for one in HIDDEN)
@@ -93,7 +95,7 @@ class Service(NamedTuple):
 
 
 def unit(service: Service) -> str:
-    """Return the unit, with the preparations in its comments."""
+    """Return the text of the unit. Its comments say what to prepare."""
     kind, name, config = KINDS[service.kind], service.name, service.config
     start = " ".join(_escaped(part) for part in (service.program, service.kind, "--config", str(config)))
     places = {"XDG_RUNTIME_DIR": f"/run/{DIRECTORY}", "MQPROTO_DIRECTORY": f"/var/lib/{DIRECTORY}"}
@@ -139,7 +141,7 @@ WantedBy=multi-user.target
 
 
 def _escaped(part: str) -> str:
-    """Return a word of a command line in the form that systemd reads.  man 5 systemd.service, COMMAND LINES"""
+    """Return a word of a command line as it is written for systemd."""
     part = part.replace("%", "%%").replace("$", "$$")
     if not part or any(letter in part for letter in " \t'\"\\;"):
         part = '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'
