@@ -3,7 +3,7 @@
 docs/how-to/client.md is for authors of applications. client.py is the client for trio, aio.py for asyncio, and
 blocking.py for plain threads; portal.py carries calls from these two to a thread with trio. exchange.py has requests
 and answers over successive connections, and journal.py has the state that outlives the process. submission.py sends or
-receives a known amount over several starts if necessary; imported.py sends messages exported from a store.
+receives a given number of messages, over several starts if necessary; imported.py sends messages exported from a store.
 simulator/node/control.py is the protocol between both ends.
 """
 

@@ -41,7 +41,8 @@ def held(portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> Ite
 
 
 def _called(portal: BlockingPortal, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Call a function in the portal; return its result. Ctrl-C ends it there, even during the handover of the call."""
+    """Call a function in the portal; return its result. Ctrl-C ends the call there, even while it is being handed
+    over."""
     scope = trio.CancelScope()
 
     async def call() -> T:

@@ -37,11 +37,11 @@ from mqproto.simulator.topology import DeclaredQueue, Topology, load, places
 from mqproto.wire import Guid
 
 SETTLE_TIMEOUT_S: Final = 5.0
-"""How long a cancelled task waits to learn from the node what happened to its messages."""
+"""How many seconds a cancelled task waits to learn from the node what happened to its messages."""
 PART_BYTES: Final = 4 * 2**20
-"""The approximate size of a request that carries one part of a long list of messages."""
+"""The approximate size, in bytes, of a request that carries one part of a long list of messages."""
 PARTS_AHEAD: Final = 4
-"""How many parts of a list may be on their way at once."""
+"""How many parts of a list may be sent before their answers arrive."""
 UNSENT_LIMIT_BYTES: Final = 2 * PART_BYTES
 
 
@@ -50,7 +50,7 @@ class Reject(Exception):  # noqa: N818
 
 
 class DraftOptions(TypedDict, total=False):
-    """The fields of `Draft` besides body and label; queues may have any kind of name here."""
+    """The fields of `Draft` besides body and label; queues may be given by any kind of name here."""
 
     transactional: bool
     recoverable: bool
@@ -114,7 +114,7 @@ async def connect(
         topology: a topology, or a value of `--topology`: a shipped topology, a .toml file, or a single node.
         name: the node's name; not needed for a single node.
         directory: the directory of the node's store, if it is not the usual one.
-        journal: a file for requests, which are then carried out once even if this process dies: the next process with
+        journal: a file for requests, which are then carried out once even if this process dies. The next process with
             the same journal first learns their outcomes. See `Client.journal`.
         recalls: whether to write only this client's name to the journal, and no requests. The node then keeps the tags
             of `Client.submit`, and reports the last of them (see `Client.recall`). Forget each tag there before 64
@@ -191,7 +191,7 @@ async def connect_to(
 
 
 class Taken(list[ReceivedMessage]):
-    """The received messages of a transaction, and the messages to send if it commits."""
+    """The messages received in a transaction, and those to send if it commits."""
 
     def __init__(
         self, messages: Iterable[ReceivedMessage], is_held: Callable[[], bool] = lambda: True
@@ -204,7 +204,7 @@ class Taken(list[ReceivedMessage]):
 
     @property
     def is_held(self) -> bool:
-        """Whether it can still commit. If its connection broke, its messages are back in their queue."""
+        """Whether the transaction can still commit. If its connection broke, its messages are back in their queue."""
         return self._is_held()
 
     def send(self, destination: str, draft: Draft) -> None:
@@ -220,7 +220,8 @@ class Taken(list[ReceivedMessage]):
     def reply(
         self, message: ReceivedMessage, body: bytes, label: str = "", **options: Unpack[DraftOptions]
     ) -> None:
-        """Answer a message together with the commit, at the queue that the message names, with its correlation id.
+        """Answer a message together with the commit. The answer goes to the queue that the message names, and has its
+        correlation id.
 
         Args:
             options: see `mqproto.messages.drafts.Draft`.
@@ -255,7 +256,7 @@ class Client:
 
     Every method may raise NodeUnreachable, and the node's objection to the request: UsageError, TopologyError or
     FormatNameError. Methods that change something raise InDoubt if the node went away meanwhile and did not come back
-    in time, so that the request may have been carried out, or not. With a journal, the next client learns which.
+    in time, so that it is not known whether the request was carried out. With a journal, the next client learns which.
     """
 
     def __init__(self, exchange: Exchange, journal: Journal | None = None, again: str = "") -> None:
@@ -278,9 +279,9 @@ class Client:
     async def send(
         self, destination: str, body: bytes, label: str = "", **options: Unpack[DraftOptions]
     ) -> MessageId:
-        """Send one message. When this returns, the node has accepted it and, unless it is express, has it on disk.
+        """Send one message; when this returns, the node has accepted it and, unless it is express, has it on disk.
 
-        If this is cancelled, the node may have accepted the message, or not.
+        If this is cancelled, it is not known whether the node has accepted the message.
 
         Args:
             destination: a path name or format name of one queue, such as `destination\\private$\\orders`.
@@ -294,7 +295,7 @@ class Client:
         return sent
 
     async def send_many(self, destination: str, drafts: Iterable[Draft]) -> list[MessageId]:
-        """Send messages, in order: all of them transactional or none.
+        """Send messages in order. Either all of them are transactional, or none is.
 
         A long list is sent in parts, each accepted completely or not at all. An error says nothing about earlier parts.
         `destination` may name several queues, separated by commas. Each queue gets a copy of each message with its own
@@ -408,12 +409,12 @@ class Client:
 
         Args:
             chosen: receive these messages, in the order of the queue; `limit` and `timeout_s` are ignored then.
-            fence: a number that increases with each program that takes over as receiver. The messages of earlier
-                receivers go back first, and these receivers get no more; 0 is for receivers without such an order.
+            fence: a number that increases with each program that takes over as receiver. The messages that earlier
+                receivers hold go back first, and these receivers get no more; 0 is for receivers without such an order.
 
         Raises:
-            RolledBack: the connection broke within the block, or a later fence has come: the messages are back in the
-                queue.
+            RolledBack: the connection broke within the block, or a receiver with a higher fence took over. The messages
+                are back in the queue.
             UsageError: the messages to send with the commit cannot be sent; the received ones are back in the queue.
                 Or a chosen message is not in the node's memory, or another receiver has it.
         """
@@ -437,7 +438,7 @@ class Client:
                 raise
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
-        """Look at the first messages of a queue, as many as the node has in memory. They stay in the queue."""
+        """Return the first messages of a queue, as many as the node has in memory. They stay in the queue."""
         found = await self._exchange.ask(Operation.PEEK, control.Peek(queue, limit))
         return received(found.packets, found.delivery_counts)
 
@@ -474,7 +475,7 @@ class Client:
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, False))
 
     async def peers(self) -> PeersStatus:
-        """Return the peers that are or were connected, and their activity."""
+        """Return the peers that are or have been connected, and their activity."""
         status: PeersStatus = await self._exchange.ask(Operation.PEERS, control.Nothing())
         return status
 
@@ -497,7 +498,7 @@ class Client:
         return await self._block(network, is_blocked=False, forced=False)
 
     async def peer(self, wish: control.PeerFacts) -> MetStatus:
-        """Tell the node where an undeclared queue manager is or has moved to, or make the node forget it.
+        """Tell the node the new or changed address of an undeclared queue manager, or make the node forget it.
 
         Raises:
             UsageError, FormatNameError: there is no such queue manager, or the wish is not valid.
@@ -522,7 +523,7 @@ class Client:
     async def purge(self, queue: str) -> int:
         """Delete all messages in a queue of the node, or in its outgoing queue to another node; return their number.
 
-        It may take a while until a long queue is empty. Dead letters and acknowledgments are sent as requested.
+        A long queue may take a while to become empty. Dead letters and acknowledgments are sent as requested.
         """
         return await self._count(Operation.PURGE, control.OneQueue(queue))
 
@@ -571,7 +572,7 @@ class Client:
             messages: the messages to send; None for all that the node has in memory.
 
         Returns:
-            How many were sent; the others no longer have a destination.
+            The number of messages sent; the others no longer have a destination.
         """
         chosen = None if messages is None else [(bytes(one.manager), one.ordinal) for one in messages]
         return await self._count(Operation.SEND_BACK, control.SendBack(queue, chosen))
@@ -591,7 +592,7 @@ class _Lease:
 
 
 class Leases:
-    """What one client receives: messages are handed out to it, and settled or given back.
+    """The messages that one client receives. They are handed out to it, and then settled or given back.
 
     Args:
         manager: the node's GUID.
@@ -650,7 +651,7 @@ class Leases:
         return [MessageId(self._manager, ordinal) for ordinal in sent.ordinals]
 
     async def roll_back(self, lease: _Lease) -> None:
-        """Give the messages back; if that request fails, the end of the connection does it."""
+        """Give the messages back. If this request fails, they go back when the connection ends."""
         if lease.messages and not self._exchange.lost.is_set():
             with (
                 trio.move_on_after(SETTLE_TIMEOUT_S, shield=True),
@@ -663,7 +664,7 @@ class Leases:
 
 
 def as_parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
-    """Yield drafts in lists, each small enough for one request with `copies` of each draft."""
+    """Yield drafts in lists, each small enough to fit into one request with `copies` copies of each draft."""
     part: list[Draft] = []
     size_bytes = 0
     for draft in drafts:

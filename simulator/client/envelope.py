@@ -4,8 +4,8 @@
                                    "headers": {"traceparent": "00-...", "ce-type": "order"}}
 
 The gateway and `send --header` write the envelope, the trigger reads it, and queue managers pass it on. Empty fields
-are left out, and readers ignore fields that they do not know. Other applications put other things into extensions, so
-anything that does not look like this is not an envelope.
+are left out, and readers ignore fields that they do not know. Other applications put other data into extensions, so
+anything that does not have this form is not an envelope.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 
 ENVELOPE_LIMIT_BYTES: Final = 10_240
-"""Readers ignore longer extensions. The largest envelope that can be written fits, with a note beside it."""
+"""The limit, in bytes, above which readers ignore an extension. The largest envelope that can be written fits, with a
+note beside it."""
 ENVELOPE_ROOM_BYTES: Final = 1_024
-"""The room that a sender leaves beside the body for an envelope without headers."""
+"""How many bytes a sender leaves beside the body for an envelope without headers."""
 CONTENT_TYPE_LIMIT: Final = 255
-"""The most characters of a content type."""
+"""The maximum length of a content type, in characters."""
 KEY_LIMIT: Final = 320
-"""The most characters of a producer's id for a message, with the producer's name in front if needed."""
+"""The maximum length, in characters, of a producer's id for a message, with the producer's name in front if needed."""
 KEY_ROOM: Final = 200
-"""How many characters of the id there is always room for."""
+"""How many characters of the id always fit."""
 ORIGIN_LIMIT: Final = 64
 HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
-"""The names of headers in the envelope are in lower case, because case does not matter in them."""
+"""The pattern of a header's name in the envelope. It is in lower case, because case does not matter in such names."""
 HEADERS_LIMIT: Final = 32
 HEADERS_LIMIT_CHARS: Final = 4_096
-"""The limit for all names and values together."""
+"""The limit, in characters, for all names and values together."""
 VERSION: Final = 1
 
 
@@ -44,9 +45,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content_type: as the producer wrote it; empty if there was none.
     producer_key: the producer's id of the message, the same in each retry; empty if there was none.
     headers: further headers for the consumer, by names in lower case.
-    confirmed: whether a gateway is told the message's outcome. If so, its administration queue concerns nobody else.
-    origin: the gateway's document history, the history's own time when the gateway took the message, and since when the
-    history has all ids.
+    confirmed: whether a gateway learns the message's outcome. If so, the message's administration queue concerns nobody
+    else. origin: the gateway's document history, the history's own time when the gateway took the message, and the time
+    since which the history has all ids.
     """
 
     envelope: int | None = None
@@ -94,7 +95,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def envelope_typed(headers: Sequence[str]) -> Envelope:
-    """Return an envelope with headers that are typed as `NAME: VALUE`, including the content type.
+    """Return an envelope with headers that are given as `NAME: VALUE`, including the content type.
 
     Raises:
         UsageError: a header cannot be put into the envelope.
@@ -132,7 +133,7 @@ def _check_headers(headers: dict[str, str]) -> None:
 
 
 class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    r"""Why a message is in an error queue.
+    r"""The reason why a message is in an error queue, and the original's properties.
 
     failure: `business error`, `retrieval failure` or `in doubt`.
     reason: one line, cut short if the extension has no room for all of it.

@@ -29,9 +29,9 @@ from mqproto.simulator.node import control
 from mqproto.simulator.node.control import ControlFrame, InDoubt, Operation
 
 PATIENCE_S: Final = 10.0
-"""How long a client waits for a node that has gone away before waiting requests fail."""
+"""How many seconds a client waits for a node that has gone away before waiting requests fail."""
 SILENCE_S: Final = 30.0
-"""If a node with unanswered operations is silent for this long, they are sent again over another connection."""
+"""If a node with unanswered operations is silent for this many seconds, they are sent again over another connection."""
 
 
 class PendingRequest:
@@ -56,7 +56,7 @@ class PendingRequest:
         self.answer: ControlFrame | None = None
         self.failure: MqprotoError | None = None
         self.connection = 0
-        """The number of the connection that brought its answer."""
+        """The number of the connection over which its answer came."""
 
     def outcome(self) -> Any:
         """Return the answer, once the request is `answered`; raise the errors of `Exchange.ask`."""
@@ -75,8 +75,8 @@ class Exchange:
         journal: keeps numbered operations; None if they need not outlive this process.
         patience_s: how long the node may be gone.
         recalls: whether the journal has only the invoker's name. The node reports the outcomes of the last operations
-            by their tags, which saves a flush for each. A tagged operation that was carried out stays outstanding until
-            its tag is forgotten, so the node remembers it.
+            by their tags, which saves a disk flush for each. A tagged operation that was carried out stays outstanding
+            until its tag is forgotten, so the node remembers it.
         in_question: tags of operations of earlier processes whose outcomes the caller does not know. If the node has
             forgotten the invoker, the journal marks them as in doubt.
     """
@@ -112,13 +112,13 @@ class Exchange:
         self._invoker = Invoker(control.PROFILE, *(self._journal.state() if self._journal else ()))
         self._requests = count(1)
         self._pending: dict[int, PendingRequest] = {}
-        """Requests, by number, that were sent or will be sent as soon as there is a connection."""
+        """The requests, by number, that were sent or will be sent as soon as there is a connection."""
         self._waiting: deque[PendingRequest] = deque()
-        """Numbered operations that wait for an identifier."""
+        """The numbered operations that wait for an identifier."""
         self._begin = trio.Event()
         self._life = trio.CancelScope(shield=True)
         self._silence = trio.CancelScope()
-        """A scope that ends when the node has been silent for too long."""
+        """The scope that ends when the node has been silent for too long."""
         for each in self._invoker.pending:
             pending = PendingRequest(Operation(each.operation), each.parameter)
             pending.identifier = each.identifier
@@ -126,7 +126,7 @@ class Exchange:
             self._enter(pending)
 
     async def recovered(self) -> None:
-        """Return when the outcomes of all operations that were in the journal when it was opened are known."""
+        """Return once the outcomes of all operations that were in the journal when it was opened are known."""
         for pending in [each for each in self._pending.values() if each.identifier is not None]:
             await pending.answered.wait()
 
@@ -341,7 +341,7 @@ class Exchange:
             self._begin.set()
 
     def _begin_waiting(self) -> list[PendingRequest]:
-        """Give identifiers to the operations that may begin now. Send them, unless a journal must have them first."""
+        """Give identifiers to the operations that may begin now. Send them, unless they must be in a journal first."""
         begun = []
         while self._waiting and self._invoker.may_begin:
             pending = self._waiting.popleft()

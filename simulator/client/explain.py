@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.live import Away
 
 NEARLY_FULL: Final = 0.75
-"""A queue is reported as nearly full if it has used this part of its quota."""
+"""The share of its quota from which on a queue is reported as nearly full."""
 SOON_S: Final = 86_400
-"""A store is reported if its room will be used up within this time."""
+"""A store is reported if its room will be used up within this many seconds."""
 RESENDS_BEFORE_DOUBT: Final = 2
-"""After this many resends without an OrderAck, the possible reasons are explained."""
+"""The number of resends without an OrderAck after which the possible reasons are explained."""
 RECEIVERS_SHOWN: Final = 5
-"""How many receivers of a queue are named."""
+"""The maximum number of receivers of a queue that are named."""
 
 
 class Explainer:
@@ -54,7 +54,7 @@ class Explainer:
         self._in_full = in_full
 
     def lines(self, found: Mapping[str, Explanation | Away]) -> Iterator[str]:
-        """Yield the lines for all answers, which are given by the name of their node."""
+        """Yield the lines for all answers, which are keyed by the name of their node."""
         from mqproto.simulator.client.live import Away
 
         for name, explanation in found.items():
@@ -70,7 +70,7 @@ class Explainer:
         yield from self._disk(name, explanation.status)
 
     def _queues(self, name: str, explanation: Explanation) -> Iterator[str]:
-        """Describe each queue that something waits in, or that is the node's own."""
+        """Describe each queue in which something waits, and each queue of the node itself."""
         status = explanation.status
         for outgoing in status.outgoing:
             if outgoing.waiting or outgoing.unread or outgoing.state == "on hold":
@@ -86,7 +86,7 @@ class Explainer:
             yield from self._messages(messages, local.waiting + local.held, status)
 
     def _peers(self, name: str, status: NodeStatus) -> Iterator[str]:
-        """Say what is odd about those that send to the node."""
+        """Report anything unusual about the peers that send to the node."""
         for one in status.duplicates_of:
             if one.lately:
                 sender = self._manager(one.source)
@@ -113,7 +113,7 @@ class Explainer:
             )
 
     def _disk(self, name: str, status: NodeStatus) -> Iterator[str]:
-        """Say what is wrong with the node's store, and when its room ends."""
+        """Report what is wrong with the node's store, and when its room will be used up."""
         for file in status.in_doubt:
             yield (
                 f"{name} began a life on a store that was put back, and what waited then may have been delivered"
@@ -142,7 +142,7 @@ class Explainer:
             )
 
     def _flood(self, name: str, flood: FloodStatus) -> str:
-        """Return which peer does far more than others, and how to stop it."""
+        """Name the peer that does far more than others, and say how to stop it."""
         command = f"`mqproto peers block {flood.host} {name}"
         nodes = " and ".join(map(self._manager, flood.managers))
         then = f"{command}{self._options}` has it answered no more"
@@ -293,7 +293,7 @@ class Explainer:
     # Messages
 
     def _messages(self, messages: list[MessageStatus], count: int, status: NodeStatus) -> Iterator[str]:
-        """Describe some of a queue's messages, of which there are `count`."""
+        """Describe some of a queue's `count` messages."""
         yield from (f"  {self._message(one, status)}" for one in messages)
         rest = count - sum(one.copies for one in messages)
         if self._in_full and messages and rest > 0:
@@ -309,7 +309,7 @@ class Explainer:
         return f"{identifier(message)}{label}, {size}, {age} old{copies}: {self._spot(message, status)}"
 
     def _spot(self, message: MessageStatus, status: NodeStatus) -> str:
-        """Return where a message is, and what will end its wait."""
+        """Return where a message is, and what will end its wait there."""
         destination = known_as(self._topology, message.destination)
         in_queue = message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED)
         if in_queue and (is_kept(message.queue) or message.is_letter):
@@ -367,12 +367,12 @@ def letter_queue(message: MessageStatus) -> str:
 
 
 def is_kept(queue: str) -> bool:
-    """Whether a queue keeps ended messages: a journal, or a dead-letter queue."""
+    """Return whether a queue keeps ended messages: a journal, or a dead-letter queue."""
     return queue.endswith(JOURNAL_SUFFIX) or queue in set(SystemQueue)
 
 
 def _tried(queue: OutgoingStatus, address: str, status: NodeStatus) -> str:
-    """Say how the last attempt at another next hop ended."""
+    """Say how the last attempt to connect to another next hop ended."""
     last = next((one for one in reversed(queue.history) if one.address == address), None)
     if last is None:
         return f"{address} was not tried yet"

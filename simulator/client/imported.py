@@ -1,7 +1,7 @@
 """Sends messages again that `mqproto store export` has written: `mqproto send --import FILE`.
 
-Each becomes a new message, as an application would send it. A message that cannot be sent as it was is named, with the
-reason: no message is left out silently, and no message is sent that another node also sends.
+Each becomes a new message, as if an application sent it. A message that cannot be sent unchanged is named, with the
+reason. No message is left out silently, and no message is sent that another node also sends.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Run(NamedTuple):
 class ImportedMessage(NamedTuple):
     """A message to send.
 
-    may_have_left: whether the message was, or may have been, sent before: it may then arrive a second time.
+    may_have_left: whether the message was, or may have been, sent before, so that it may arrive a second time.
     """
 
     line: int
@@ -81,7 +81,8 @@ class Import:
         """Leave out further messages.
 
         Args:
-            why: returns why a message cannot be sent, for a destination and whether it is transactional; else None.
+            why: given a destination and whether the message is transactional, returns why the message cannot be sent;
+                None if it can.
         """
         kept = []
         for one in self.chosen:
@@ -110,7 +111,7 @@ def read_import(lines: Iterable[str], where: str, queue: str | None, *, has_jour
 
     Args:
         where: the name of the file.
-        queue: the destination of all messages; None for each message's own.
+        queue: the destination of all messages; None to use each message's own destination.
         has_journal: whether they are sent with a journal, which may outlive express messages.
 
     Raises:
@@ -154,7 +155,7 @@ def _readable(exported: Exported) -> UserMessage:
 
 
 def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, named: bool) -> None:
-    """Check that no other node sends or has the message.
+    """Check that no other node has or sends the message.
 
     Raises:
         _LeaveOutError: another node sends or has the message.
@@ -208,7 +209,7 @@ def _destination(message: UserMessage) -> str:
 
 
 def _draft(exported: Exported, message: UserMessage, *, named: bool) -> Draft:
-    """Return the message as an application's draft; if a queue was named, without the list of its destinations."""
+    """Return the message as an application's draft; if a queue was named, the list of its destinations is left out."""
     try:
         draft = draft_of(message)
         if exported.node in (None, message.user.source_queue_manager):

@@ -26,13 +26,13 @@ from mqproto.simulator.node.control import ControlFrame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 HEAD_BYTES: Final = 32
-"""The size of the head of SQLite's log, which changes whenever the log begins anew."""
+"""The size of the header of SQLite's log, in bytes. The header changes whenever the log is restarted."""
 ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
-"""The life in a journal that was written before document histories had lives."""
+"""The name of the life in a journal that was written before document histories had lives."""
 LAYOUT: Final = 2
-"""The layout of the file. In layout 1 there is no birth: the node knows the invoker only if it still keeps the
-invoker's outcomes.
+"""The layout of the file. Layout 1 has no birth, so the node knows the invoker only if it still keeps the invoker's
+outcomes.
 """
 FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
@@ -76,7 +76,7 @@ class Operated(NamedTuple):
         """Return the result of the operation.
 
         Raises:
-            UsageError, FormatNameError, RolledBack: it was not carried out.
+            UsageError, FormatNameError, RolledBack: the operation was not carried out.
             InDoubt: nobody can tell whether it was carried out.
         """
         return control.result(self.operation, self.answer)
@@ -99,7 +99,7 @@ class Journal:
         ).fetchall()
 
     def state(self) -> tuple[int, list[Pending]]:
-        """Return the next identifier and the operations without an outcome, as `Invoker` takes them."""
+        """Return the next identifier and the operations without an outcome, in the form that `Invoker` takes."""
         rows = self._db.execute(
             "SELECT number, operation, parameter FROM operation WHERE answer IS NULL ORDER BY number"
         ).fetchall()
@@ -111,7 +111,7 @@ class Journal:
 
     @property
     def birth(self) -> bytes:
-        """The birth that the node gave its invoker; empty if it was never asked."""
+        """The birth that the node gave its invoker; empty if the node was never asked."""
         return self._birth
 
     @property
@@ -123,7 +123,7 @@ class Journal:
         return None if self._node is None else HistorySeen(EARLIER, 0.0, "")
 
     def saw(self, seen: HistorySeen) -> None:
-        """Record what it knows about its document history. It is on disk when this returns.
+        """Record what the journal knows about its document history. It is on disk when this returns.
 
         Raises:
             StoreError: it could not be written.
@@ -208,11 +208,11 @@ class Journal:
             del self._forgotten[: len(forgotten)]
 
     def end(self, identifier: int, answer: ControlFrame) -> None:
-        """Record the outcome of an operation. The next commit puts it on disk; until then only the node has it."""
+        """Record the outcome of an operation. The next commit puts it on disk. Until then, only the node has it."""
         self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
 
     def withdraw(self, identifier: int) -> None:
-        """Withdraw the newest operation, which was never sent. The next one gets its identifier."""
+        """Withdraw the newest operation, which was never sent. The next operation gets its identifier."""
         number = self._numbers.pop(identifier)
         assert number == self._following - 1, "those after it are withdrawn first"
         self._following = number
@@ -303,10 +303,11 @@ def back_up(path: Path, target: Path) -> None:
     """Copy a journal as of one moment, even if a process has it open. Its lock keeps out SQLite, but not reads of the
     file.
 
-    As long as the head of the log stays the same, the log has everything that goes into the tables.
+    As long as the header of the log stays the same, the log has everything that goes into the tables.
 
     Raises:
-        StoreError: it is damaged, or its log begins again all the time; the copy exists already, or cannot be written.
+        StoreError: it is damaged, or its log is restarted again and again; or the copy exists already, or cannot be
+            written.
     """
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -341,7 +342,7 @@ def seen_in(path: Path) -> HistorySeen | None:
     """Return what a journal knows about its document history, even if a process has it open.
 
     Raises:
-        StoreError: it is damaged, or its log begins again all the time.
+        StoreError: it is damaged, or its log is restarted again and again.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name

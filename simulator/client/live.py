@@ -22,7 +22,7 @@ from mqproto.simulator.topology.resolve import is_bare, node_of
 T = TypeVar("T")
 
 LOOK_S: Final = 2.0
-"""How long each node may take to answer a question that goes to all nodes."""
+"""The time limit, in seconds, for each node's answer to a question that goes to all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,12 @@ class Away:
 
     @property
     def is_running(self) -> bool | None:
-        """For programs: False if the node is not running; None if it is running but has not answered."""
+        """The state for programs: False if the node is not running; None if it is running but has not answered."""
         return False if self.process is None else None
 
     def after(self, otherwise: str) -> str:
-        """Return in words what will happen to a request; if the node is not running, `otherwise` once it runs."""
+        """Return in words what will happen to a request. If the node is not running, this is `otherwise`, once the node
+        runs."""
         return f"is {self}, " + (
             f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
         )
@@ -131,7 +132,7 @@ def _process_at(path: Path) -> int | None:
 
 
 async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
-    """Return the place with the queues that its nodes report. Nodes that do not run here have those from the file.
+    """Return the place with the queues that its nodes report. Nodes that do not run here have the queues from the file.
 
     Args:
         names: the queues of interest, to ask only the necessary nodes; by default all are asked.
@@ -153,7 +154,8 @@ async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
 
 
 async def those_away(place: Place, *names: str) -> list[str]:
-    """Return nodes that may have these queues, but do not run here, so that not all their queues may be in the file."""
+    """Return the nodes that may have these queues, but do not run here. The file may lack some of the queues of such
+    nodes."""
     told = await _told_by(_those_meant(place, names), place)
     return sorted(name for name, queues in told.items() if isinstance(queues, Away))
 
@@ -180,7 +182,7 @@ def _says_no_node(queue: str) -> bool:
 
 
 def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:
-    """Return the nodes that may have these queues; all nodes if a name does not include its node."""
+    """Return the nodes that may have these queues. These are all nodes if a name does not include its node."""
     nodes = place.topology.nodes
     meant: set[str] = set()
     for name in names:

@@ -75,7 +75,7 @@ class NodeLine:
 
     @property
     def is_there(self) -> bool:
-        """Whether a connection is in use; it may be closed."""
+        """Whether there is a connection, even if it has been closed."""
         return self._connection is not None
 
     @property
@@ -84,7 +84,7 @@ class NodeLine:
         return self._connection is None or self._connection.is_closed
 
     def is_on(self, connection: int) -> bool:
-        """Whether the connection with this number is the current one."""
+        """Return whether the connection with this number is the current one."""
         return self.is_there and self.count == connection
 
     @property
@@ -108,7 +108,7 @@ class NodeLine:
         return await _read(self._connection, self._buffer)
 
     def hang_up(self) -> None:
-        """Continue over another connection, so that messages handed out over this one go back."""
+        """Continue over another connection, so that messages handed out over this one return to their queue."""
         if self._connection:
             self._connection.close()
 

@@ -1,4 +1,4 @@
-"""Operators' commands: showing queues, explaining, pausing, purging, and sending back."""
+"""Operators' commands: to show queues, explain, pause, purge, and send back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def explanations(
 ) -> dict[str, Explanation | Away]:
     """Return the answers of all nodes, or of one, about a queue, a node or a message.
 
-    place: with the current queues (`mqproto.simulator.client.live.as_it_is`).
+    place: the place with the current queues, from `mqproto.simulator.client.live.as_it_is`.
 
     Raises:
         UsageError, FormatNameError: the subject is neither a queue nor a node nor a message.
@@ -57,7 +57,8 @@ async def explanations(
 
 
 def _is_queue_of_one(topology: Topology, subject: str) -> bool:
-    """Whether the subject is just the name of one node's queue. System queues, which each node has, do not count."""
+    """Return whether the subject is just the name of one node's queue. System queues, which each node has, do not
+    count."""
     is_node = subject.casefold() in {name.casefold() for name in topology.nodes}
     return (
         is_bare(subject) and not is_node and MessageId.parse(subject) is None and not is_system_queue(subject)
@@ -145,7 +146,7 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], opti
 
 
 def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Sequence[bool]) -> None:
-    """Print the same table on a narrow screen: reasons for waiting are below the rows, and dots end long names."""
+    """Print the same table on a narrow screen, with reasons for waiting below the rows. Long names end in dots."""
     headings = ("queue", *COUNTS, *WORDS[:-1])
     table = plain_table()
     for place, (heading, is_filled) in enumerate(zip(headings, filled, strict=False)):
@@ -237,7 +238,7 @@ def next_hop(topology: Topology, queue: OutgoingStatus) -> str:
 
 
 def why_it_waits(queue: OutgoingStatus, status: NodeStatus) -> str:
-    """Return in a few words why messages wait; `mqproto explain` says more."""
+    """Return in a few words why messages wait; `mqproto explain` gives details."""
     reason, at_ms = queue.last_failure, queue.retry_at_ms
     if queue.state == "on hold":
         return "paused by an operator"
@@ -293,9 +294,9 @@ async def _only_sender(place: Place, queue: str) -> str:
 
 
 async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:
-    """Empty a queue at its own node or, if another node is named, that node's outgoing queue to it.
+    """Empty a queue at its own node or, if another node is named, empty that node's outgoing queue to it.
 
-    Return the node that did it, and the number of deleted messages.
+    Return the node that emptied the queue, and the number of deleted messages.
 
     Raises:
         UsageError: there is no such queue.
@@ -310,7 +311,7 @@ async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:
 async def send_back(
     place: Place, node: str | None, queue: str, identifiers: Sequence[str]
 ) -> tuple[int, int]:
-    """Send named or all dead letters or journaled messages again. Return how many were sent, and how many stay.
+    """Send dead letters or journaled messages again: those named, or all. Return how many were sent, and how many stay.
 
     Raises:
         UsageError: the queue is of another kind or lacks such a message, or the text is not an identifier.

@@ -92,7 +92,7 @@ class Held(Generic[T]):
         raise self._raised
 
     async def leave(self, failure: BaseException | None) -> bool:
-        """Leave the context manager in the way in which the caller's block was left. Return whether it suppresses the
+        """Leave the context manager just as the caller's block was left. Return whether it suppresses the
         exception.
         """
         self._failure = failure if failure is None or isinstance(failure, Exception) else _LeftError()

@@ -1,9 +1,10 @@
-"""`mqproto history`: everything in a system's logs about one message, in order of time, and where it is now.
+"""`mqproto history`, which shows everything in a system's logs about one message, in order of time, and where it is
+now.
 
-Nodes write waypoints if they are asked to (mqproto/turn/waypoints.py); gateways and triggers always do. Each line is a
+Nodes write waypoints on request (mqproto/turn/waypoints.py); gateways and triggers always write theirs. Each line is a
 JSON object with the time, its writer and the event. It names the message by its identifier, or by its producer's key,
-which a gateway knows. Logs are read from the first line to the last and may be of any size; memory use is bounded. They
-may be rotated, cut off or damaged: invalid lines are counted.
+which a gateway knows. Logs are read from the first line to the last. They may be of any size, because memory use is
+bounded. They may be rotated, cut off or damaged: invalid lines are counted.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from mqproto.turn.effects import UNKNOWN_COUNT
 from mqproto.turn.waypoints import Waypoint, missing_before
 
 STEPS_LIMIT: Final = 10_000
-"""The most steps in one story. A message that is sent again for days has more, which are only counted."""
+"""The maximum number of steps in one story. A message that is sent again for days has more; these are only counted."""
 MESSAGES_LIMIT: Final = 1_000
-"""The most messages with one producer's key."""
+"""The maximum number of messages with one producer's key."""
 ORDERS: Final = frozenset({"purge", "delete", "return", "pause", "resume"})
 """Operators' actions on all messages of a queue; the story of a message names the operator."""
 LINE_LIMIT_BYTES: Final = 64 * 2**10
-"""The longest line. A longer line is not one of ours."""
+"""The maximum length of a line, in bytes. A longer line is not one of ours."""
 COMMON: Final = frozenset({"timestamp", "node", "event", "level", "message"})
 """The fields of every line, besides its facts."""
 
@@ -55,7 +56,8 @@ class Step(NamedTuple):
 
     @property
     def copy_in(self) -> str:
-        """The journal or dead-letter queue with the copy that this step is about; empty for the message itself."""
+        """The journal or dead-letter queue that has the copy to which this step applies; empty for the message
+        itself."""
         queue = str(self.facts.get("queue", ""))
         return queue if is_kept(queue) else ""
 
@@ -65,7 +67,7 @@ class MessageStory:
     """The steps of messages from logs.
 
     nodes: the names of the nodes whose waypoints must follow the table of possible orders.
-    messages: the identifiers of the messages in the story: one, or all with the producer's key.
+    messages: the identifiers of the messages in the story: of one message, or of all with the producer's key.
     left_out: how many steps were left out because of the limit.
     spoilt: how many lines were not valid lines of a log.
     has_waypoints: whether any node has written waypoints.
@@ -79,7 +81,7 @@ class MessageStory:
     has_waypoints: bool = False
 
     def missing(self) -> set[int]:
-        """Return the places of steps before which a line must be missing."""
+        """Return the positions of steps before which the log must lack a line."""
         paths: dict[tuple[str, str, str], list[int]] = {}
         for place, step in enumerate(self.steps):
             if step.event in WAYPOINTS and step.message and step.who in self.nodes:
@@ -151,8 +153,8 @@ def messages_with(key: str, paths: Iterable[Path]) -> dict[str, str]:
 class _Steps:
     """Chooses the lines that belong to a story.
 
-    An OrderAck for messages sent before the node's last start has only numbers. Other lines of that node show which of
-    these numbers are ours.
+    A line about an OrderAck for messages sent before the node's last start has only numbers. Other lines of that node
+    show which of these numbers belong to the story.
     """
 
     def __init__(self, subject: str, messages: Collection[str], topology: Topology) -> None:
@@ -219,12 +221,12 @@ _OPERATED: Final = json.dumps({"event": EVENT}).strip("{}").encode()
 
 
 def _quoted(text: str) -> bytes:
-    """Return a text in the form that it has in a line of JSON."""
+    """Return a text as it is written in a line of JSON."""
     return json.dumps(text).encode()
 
 
 def _has_waypoint(line: bytes) -> bool:
-    """Whether a line is of a kind that every message causes in a node's log, and that other logs never have."""
+    """Return whether a line is of a kind that every message causes in a node's log, and that other logs never have."""
     return b'"event": "sent"' in line or b'"event": "queued"' in line
 
 
@@ -265,7 +267,7 @@ def read_step(line: bytes) -> Step | None:
 
 
 def told(story: MessageStory, topology: Topology) -> Iterator[str]:
-    """Return a line for each step, and remarks about the logs."""
+    """Yield a line for each step, and remarks about the logs."""
     missing = story.missing()
     width = max((len(step.who) for step in story.steps), default=0)
     for place, step in enumerate(story.steps):
@@ -296,11 +298,11 @@ WORDS: Final[Mapping[str, str]] = {
     "to": "to {}",
     "key": "producer's id {}",
 }
-"""The words for facts, in this order; facts without words are only for programs."""
+"""The words for facts, in the order in which they are shown; facts without words are only for programs."""
 
 
 def said(story: MessageStory, step: Step, topology: Topology) -> str:
-    """Return the step in words. If the story has several messages, the message's identifier is included."""
+    """Return the step in words. If the story is about several messages, the message's identifier is included."""
     words = ", ".join(_details(step, topology))
     name = f"{step.message}: " * (len(story.messages) > 1 and bool(step.message))
     return f"{name}{step.event}" + f": {words}" * bool(words)

@@ -1,8 +1,8 @@
-"""Sends or receives a known number of messages, over any number of restarts: `mqproto send --resume FILE`, and the same
-for `receive`.
+"""Sends or receives a known number of messages, over any number of restarts, for `mqproto send --resume FILE` and
+`mqproto receive --resume FILE`.
 
-The journal knows how much of the work is done. So a killed command can be started again with the same arguments and
-continues where it stopped: no message is lost or doubled, and the last run prints the same as an uninterrupted one.
+The journal knows how much of the work is done. So a killed command can be started again with the same arguments, and
+continues where it stopped. No message is lost or doubled, and the last run prints the same as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):
-    """The tag of messages that one request carried. The digest is of the request."""
+    """The tag of the messages that one request carried. It has a digest of the request."""
 
     first: int
     count: int
@@ -55,7 +55,7 @@ async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) ->
 
     Raises:
         UsageError: a message cannot be sent; or the journal is for other messages, destinations or options.
-        InDoubt, NodeUnreachable: the node has gone; the same call again continues.
+        InDoubt, NodeUnreachable: the node has gone away; the same call, made again, continues.
     """
     return await send_runs(client, [(destination, drafts)])
 
@@ -120,7 +120,7 @@ async def receive_all(
 ) -> AsyncIterator[ReceivedMessage]:
     """Return up to `count` messages: first those in the journal, then new ones until none comes for `timeout_s`.
 
-    Each is in the journal before it leaves the queue.
+    Each message is in the journal before it leaves the queue.
 
     Raises:
         UsageError: the journal is for another queue, or for sent messages.

@@ -1,4 +1,4 @@
-"""Applications' commands: sending, receiving and peeking."""
+"""Applications' commands: to send, receive and peek."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.imported import Import
 
 TRANSACTION_LIMIT: Final = 500
-"""The most messages in one transaction of `receive`; more messages take several transactions."""
+"""The maximum number of messages in one transaction of `receive`; more messages take several transactions."""
 
 
 ACKNOWLEDGMENTS: Final = {
@@ -53,7 +53,7 @@ ACKNOWLEDGMENTS: Final = {
     "no-arrival": REPORT_NO_ARRIVAL,
     "no-receipt": REPORT_NO_RECEIPT,
 }
-"""The acknowledgments that an administration queue may get, by the words that users type."""
+"""The acknowledgments that an administration queue may get, by the words with which users request them."""
 
 
 def acknowledgments(
@@ -62,7 +62,8 @@ def acknowledgments(
     name: str = "--ack",
     where: str = "--admin-queue QUEUE",
 ) -> int:
-    """Return the requested acknowledgments for Draft.acknowledgments: with an administration queue, all by default.
+    """Return the value of Draft.acknowledgments that was requested. With an administration queue, the default is all of
+    them.
 
     name, where: the names of the options for acknowledgments and for the queue, in error texts.
 
@@ -80,7 +81,7 @@ def acknowledgments(
 
 
 def correlation_id(typed: str) -> bytes:
-    """Return a typed correlation id; zeros for none.
+    """Return the correlation id that a text stands for; zeros for an empty text.
 
     Raises:
         UsageError: it is neither a message's identifier nor 20 bytes.
@@ -98,7 +99,8 @@ def correlation_id(typed: str) -> bytes:
 
 
 def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[int, int]:
-    """Return Draft.privacy_level and Draft.encryption_algorithm for the named or the strongest cipher; zeros for none.
+    """Return Draft.privacy_level and Draft.encryption_algorithm for the named cipher or the strongest one; zeros for
+    none.
 
     name: the name of the cipher's option in error texts.
 
@@ -119,7 +121,7 @@ def signer(user: str, *, signs: bool) -> str:
 
 
 def sender_id(typed: str) -> str:
-    """Return the SID that was typed; empty for none.
+    """Return the SID that a text stands for; empty for none.
 
     Raises:
         UsageError: the text is not a SID.
@@ -132,7 +134,7 @@ def sender_id(typed: str) -> str:
 def extension(text: str | None, file: Path | None, headers: Sequence[str] = ()) -> bytes:
     """Return the extension, given in one of three ways; empty if none was given.
 
-    headers: as they are typed, for the consumer that a trigger calls.
+    headers: in the form `NAME: VALUE`, for the consumer that a trigger calls.
 
     Raises:
         UsageError: several were given, a header cannot be put into an envelope, or the file is unreadable or too long.
@@ -151,7 +153,7 @@ def extension(text: str | None, file: Path | None, headers: Sequence[str] = ()) 
 
 
 def _contents(file: Path, limit_bytes: int) -> bytes:
-    """Return the contents of a file, at most this many bytes; everything if the limit is negative."""
+    """Return the contents of a file, but at most this many bytes; all of it if the limit is negative."""
     try:
         with file.open("rb") as stream:
             return stream.read(limit_bytes)
@@ -160,7 +162,7 @@ def _contents(file: Path, limit_bytes: int) -> bytes:
 
 
 def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: bool) -> list[bytes]:
-    """Return the bodies that were given in one of the three ways, or the lines of a pipe.
+    """Return the bodies that were given in one of three ways, or else the lines of standard input, if it is a pipe.
 
     Raises:
         UsageError: none or several were given, or a body cannot be read, or is too long.
@@ -185,7 +187,7 @@ def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: boo
 
 
 def typed(found: Sequence[bytes], kind: str) -> tuple[list[bytes], int]:
-    """Return the bodies for these texts, and their body type; `mqproto.bodies.typed` has the kinds.
+    """Return the bodies for these texts, and their body type. The kinds are listed in `mqproto.bodies.typed`.
 
     Raises:
         UsageError: there is no such kind, a text is not a value of it, or a body is too long.
@@ -216,9 +218,9 @@ async def send(
 ) -> list[str]:
     """Send each body, and return the identifiers. With a journal, send only bodies that it does not have yet.
 
-    like: a draft with the properties that they have in common.
-    transactional: None for the queue's declared kind; together: whether all messages form one transaction.
-    handed_over: called now and then with the number of messages sent so far, if they are sent in parts.
+    like: a draft with the properties that all messages have in common.
+    transactional: None to follow the queue's declaration; together: whether all messages form one transaction.
+    handed_over: called after each part with the number of messages sent so far, if they are sent in parts.
 
     Raises:
         UsageError: the queue is unknown, or does not take such messages.
@@ -304,11 +306,11 @@ def importing(
 ) -> Importing:
     """Yield the sendable messages of a file from `mqproto store export`; - stands for stdin.
 
-    place: with the current queues (`mqproto.simulator.client.live.as_it_is`).
+    place: the place with the current queues, from `mqproto.simulator.client.live.as_it_is`.
 
     Raises:
-        UsageError: the file cannot be read, or is not an export; or its messages are from several nodes' stores, and no
-            node is named.
+        UsageError: the file cannot be read, or is not an export; or its messages are from the stores of several nodes,
+            and no node is named.
     """
     from mqproto.simulator.client.imported import read_import
 
@@ -345,7 +347,7 @@ def importing(
 
 
 def _node_of(topology: Topology, found: Import) -> str:
-    """Return the node from whose store the messages are; the first node if the topology does not have it."""
+    """Return the node from whose store the messages came; if it is not in the topology, the first node."""
     known = sorted(one.name for guid in found.nodes if (one := topology.node_by_guid(guid)) is not None)
     if len(known) > 1:
         raise UsageError(f"they are from stores of {', '.join(known)}: say with --node who is to send them")
@@ -353,12 +355,12 @@ def _node_of(topology: Topology, found: Import) -> str:
 
 
 def _whole(place: Place, queue: str) -> str:
-    """Return a queue's full name: if the node is missing, it is added."""
+    """Return a queue's full name, with the node added if it is missing."""
     return f"{places.host_of(place, None, queue)}\\{queue}" if is_bare(queue) else queue
 
 
 def _takes_transactional(topology: Topology, queue: str, at: str) -> bool | None:
-    """Whether a queue takes only transactional messages; None if the queue is unknown."""
+    """Return whether a queue takes only transactional messages; None if the queue is unknown."""
     if is_elsewhere(topology, queue):
         return None
     found = topology.resolve(queue, at=at)
@@ -384,7 +386,7 @@ async def receive(
     journal: keeps the received messages, instead of transactions; messages in it already are shown first, and counted.
 
     Raises:
-        UsageError: the queue is unknown, or another node's; or the journal is for something else.
+        UsageError: the queue is unknown, or belongs to another node; or the journal is for something else.
         NodeUnreachable: the node is not running.
     """
     found = 0
@@ -491,7 +493,7 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def _travelling(envelope: Envelope) -> dict[str, Any]:
-    """Return the envelope's properties for an HTTP consumer, in the form in which bodies list headers."""
+    """Return the properties that an HTTP consumer gets with the message, in the form in which bodies list headers."""
     told: dict[str, Any] = {}
     if envelope.content_type:
         told["content_type"] = envelope.content_type
@@ -503,7 +505,7 @@ def _travelling(envelope: Envelope) -> dict[str, Any]:
 
 
 def _protection(message: ReceivedMessage) -> dict[str, Any]:
-    """Return the verified signer of a message, and the cipher that was used on its way; empty if it had neither."""
+    """Return the verified signer of a message, and the cipher that protected it on its way; empty if it had neither."""
     told: dict[str, Any] = {}
     if message.cipher:
         told["encrypted"] = message.cipher
@@ -517,7 +519,7 @@ def _protection(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def protection_words(message: ReceivedMessage) -> str:
-    """Return a message's signer and cipher in a line; empty if it had neither."""
+    """Return words for a message's signer and cipher, on one line; empty if it had neither."""
     told = _protection(message)
     parts = [f"encrypted with {told['encrypted']}"] if "encrypted" in told else []
     if "signature" in told:
@@ -528,7 +530,7 @@ def protection_words(message: ReceivedMessage) -> str:
 
 
 def signer_of(certificate: bytes) -> str:
-    """Return the name in a certificate; without the libraries that read it, a placeholder."""
+    """Return the name in a certificate; if the libraries that read it are missing, a placeholder."""
     if is_installed():
         from mqproto.security import Certificate
 
