@@ -1,1 +1,1 @@
-"""Commands that people type; `mqproto.simulator.cli.cli` lists all of them."""
+"""Commands for the command line; `mqproto.simulator.cli.cli` lists all of them."""

@@ -19,9 +19,9 @@ MEGABYTE: Final = 1_000_000
 
 
 class ProgressLine:
-    """A line that is redrawn while a job runs, and removed at its end. Call it with each progress.
+    """A line that is redrawn while a job runs, and removed at its end. Call it with each progress report.
 
-    It goes to the standard error output, because the job's results may go to a file.
+    It is written to standard error, because the job's results may go to a file.
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:

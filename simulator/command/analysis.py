@@ -1,4 +1,4 @@
-"""`mqproto analyse`: turns captures into tables with Spark, and prints the result."""
+"""`mqproto analyse`, which turns captures into tables with Spark, and prints the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
-"""If the captures are smaller than this, Spark's start takes most of the time."""
+"""The size, in bytes, below which starting Spark takes longer than reading the captures."""
 
 
 def analyse(
@@ -111,7 +111,7 @@ def analyse(
 
 
 def _advise(result: Result, out: str) -> None:
-    """Name the command that does the same without Spark, if there was little to do."""
+    """Name the command that does the same without Spark, if there was little to read."""
     size_bytes = sum(file.size_bytes for series in result.series for file in series.files)
     if result.series and size_bytes < SMALL_BYTES:
         print()
@@ -197,7 +197,7 @@ def make_tables(
     keys: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Do `mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
+    """Do what `mqproto decode CAPTURES --tables DIR` asks for: run the same stages in processes of this machine."""
     names, at_hand = _checked(captures, topology, keys)
     from mqproto.captures.pipeline.source.files import RANGE_BYTES
     from mqproto.captures.pipeline.tables.tables import Tables
@@ -212,10 +212,10 @@ def make_tables(
 def _checked(
     captures: Iterable[str], topology: str | None, keys: Sequence[str]
 ) -> tuple[Names, tuple[str, ...]]:
-    """Return the names of nodes, and the paths of keys. Mistakes are reported before anything slow begins.
+    """Return the names of nodes, and the paths of keys. Mistakes in them are reported before anything slow begins.
 
     Raises:
-        UsageError: a capture is missing, as far as this machine knows, or a topology or keys are not valid.
+        UsageError: a capture is missing, as far as this machine can tell, or a topology or keys are not valid.
     """
     from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
@@ -228,7 +228,7 @@ def _checked(
 
 
 def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
-    """Return absolute paths of keys, which are valid wherever a task runs.
+    """Return the absolute paths of keys, which are valid wherever a task runs.
 
     Raises:
         UsageError: the files are not keys.
@@ -241,7 +241,8 @@ def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def _log_of(tables: Tables) -> Path:
-    """Return the path of Spark's log: beside the tables, or, if they are elsewhere, in the temporary folder here."""
+    """Return the path of Spark's log. It is beside the tables, or in this machine's temporary folder if they are
+    elsewhere."""
     folder = tables.store.folder
     return Path(tempfile.gettempdir()) / "mqproto" / LOG.name if folder is None else folder / LOG
 
@@ -266,7 +267,7 @@ def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
 
 
 def _settings(conf: Iterable[str]) -> dict[str, str]:
-    """Return the typed settings of Spark, by name."""
+    """Return the settings of Spark from the command line, by name."""
     settings = {}
     for said in conf:
         name, equals, value = said.partition("=")
@@ -318,7 +319,7 @@ def _watch(
 
 
 def _batch(result: Result, counts: dict[str, int]) -> str:
-    """Return the results of one batch, and the totals of the tables, in words."""
+    """Return, in words, the results of one batch and the totals of the tables."""
     from mqproto.base.words import counted
 
     new = sum(series.new for series in result.series)

@@ -50,15 +50,15 @@ from mqproto.simulator.topology import Topology, load
 from mqproto.wire import Inspection, Ping, guid_text, inspect_packet, inspect_ping
 
 DIAGRAM_LIMIT: Final = 1_000
-"""The most packets in a diagram, unless --limit gives another number."""
+"""The maximum number of packets in a diagram, unless --limit gives another number."""
 PROGRESS_PACKETS: Final = 4_096
 DIAGRAM_COLUMNS: Final = 80
-"""The width of a diagram that is written into a pipe."""
+"""The width, in columns, of a diagram that is written into a pipe."""
 
 
 @dataclass(slots=True)
 class Opened:
-    """A file that begins like a capture. The size is unknown if it is standard input."""
+    """A file that begins like a capture. The size is unknown if the file is standard input."""
 
     file: BinaryIO
     where: str
@@ -66,7 +66,7 @@ class Opened:
 
 
 class StandardInput(io.RawIOBase):
-    """The standard input from its first byte on, even though its beginning was already read."""
+    """Standard input from its first byte on, even though its beginning has already been read."""
 
     def __init__(self, head: bytes) -> None:
         super().__init__()
@@ -85,13 +85,13 @@ class StandardInput(io.RawIOBase):
 
 
 def open_capture(source: str) -> Opened | StandardInput | None:
-    """Return the capture that `source` names.
+    """Return the capture named by `source`.
 
     Returns:
-        the capture; None if a file or an argument is not a capture; the standard input, if that is not a capture.
+        The capture; None if a file or an argument is not a capture; standard input itself, if that is not a capture.
 
     Raises:
-        UsageError: it begins like a known format that we do not read.
+        UsageError: it begins like a known format that cannot be read here.
     """
     if source == "-":
         head = sys.stdin.buffer.read(max(map(len, MAGICS)))
@@ -166,7 +166,7 @@ def _show(reading: _Reading, options: Options) -> int:
 
 
 def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
-    """Yield the frames of all captures; close this before the files."""
+    """Yield the frames of all captures. Close this generator before the files."""
     if len(captures) == 1:
         yield from read_frames(captures[0].file, captures[0].where)
         return
@@ -212,7 +212,7 @@ def names_of(topology: Topology) -> Names:
 class _Reading:
     """A capture being read: the packets that were asked for, and how it ended.
 
-    findings: the findings shown or counted, by severity.
+    findings: the number of findings shown or counted, by severity.
     first_ns: when the very first packet was seen.
     status: whether the capture is damaged, and where the damage begins.
     ring: the named keys, if any.
@@ -261,7 +261,7 @@ class _Reading:
                 self.damage = damage
 
     def chosen(self) -> Iterator[Sight]:
-        """Yield the packets that the filters let through."""
+        """Yield the packets that pass the filters."""
         selection: Selection | None = None
         for sight in self.everything():
             if selection is None:
@@ -273,13 +273,13 @@ class _Reading:
                 yield sight
 
     def _make_room(self) -> None:
-        """Stop the progress bar before output goes to the terminal: it would be in the way of the lines."""
+        """Stop the progress bar before lines are written to the terminal, because it would mix with them."""
         if self.prints_as_it_reads and self._bar is not None and sys.stdout.isatty():
             self._bar.stop()
             self._bar = None
 
     def wants(self, turn: Turn) -> bool:
-        """Whether the filters let through the beginning or the end of a connection."""
+        """Return whether the beginning or the end of a connection passes the filters."""
         return self._chosen is None or self._chosen.takes_turn(turn, self.names)
 
     def count(self, findings: list[Finding]) -> None:
@@ -300,7 +300,7 @@ class _Reading:
 
     @property
     def unread(self) -> str:
-        """If no frame has a packet, `; ` and the kinds of frames; otherwise empty."""
+        """Return `; ` and the kinds of frames if no frame has a packet; otherwise an empty text."""
         totals = self.reader.totals
         return f"; {kinds(totals.other_frames)}" if totals.other_frames and not totals.packets else ""
 
@@ -352,7 +352,7 @@ def _progress(captures: Sequence[Opened]) -> Iterator[tuple[Progress, Callable[[
 
 
 def _packets(reading: _Reading, options: Options) -> int:
-    """Show packet by packet: lines, fields, or JSON; return the exit status."""
+    """Show each packet as a line, as fields or as JSON; return the exit status."""
     writer = LineWriter(reading.names)
     write = sys.stdout.write
     count = 0
@@ -403,7 +403,7 @@ def _as_json(sight: Sight, names: Names, evidence: Evidence | None, *, fields: b
 
 
 def _inspect(sight: Sight) -> Inspection:
-    """Return the fields of a packet; those of a Ping only if it is whole."""
+    """Return the fields of a packet. A Ping has fields only if it is whole."""
     whole = isinstance(sight.seen.packet, Ping)
     return inspect_ping(sight.seen.data) if whole else inspect_packet(sight.seen.data)
 
@@ -418,7 +418,7 @@ def _show_fields(sight: Sight) -> None:
 
 
 def _summary(reading: _Reading, options: Options) -> int:
-    """Show only counts; return the exit status."""
+    """Show only the counts; return the exit status."""
     summary = Summary(reading.names)
     for sight in reading.chosen():
         summary.add(sight)

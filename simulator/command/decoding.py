@@ -1,4 +1,4 @@
-"""`mqproto decode`: reads the command line, and decides whether it shows pasted packets or a capture."""
+"""`mqproto decode`, which reads the command line, and decides whether to show pasted packets or a capture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mqproto.simulator.command import captured
 
 PACKETS_LIMIT: Final = 1_000
-"""The most packets of a pasted stream that are shown with all their fields, unless --limit gives another number."""
+"""The maximum number of packets of a pasted stream that are shown with all their fields, unless --limit gives another
+number."""
 
 
 def decode(

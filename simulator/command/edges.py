@@ -1,4 +1,4 @@
-"""The commands at the edges, where messages come in and go out by HTTP; `cli/cli.py` has them all."""
+"""The commands at the edges, where messages come in and go out by HTTP; `cli/cli.py` has all commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqproto audit`, `mqproto failed list`, `show`, `retry` and `resolve`, and `mqproto erase`."""
+"""`mqproto audit`, `mqproto erase`, and `list`, `show`, `retry` and `resolve` of `mqproto failed`."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
     """Return the names, or None for all messages.
 
     Raises:
-        UsageError: neither names nor `every` were given, or both.
+        UsageError: both names and `every` were given, or neither.
     """
     if bool(names) == every:
         raise UsageError(
@@ -193,7 +193,7 @@ def _see_to(
     """Carry out an action on failed messages. Status 1 if a name fits no message.
 
     act: the action; None to list the messages only.
-    done: the completed action in words.
+    done: words for the completed action.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import failed_in
@@ -220,7 +220,8 @@ def _see_to(
 
 
 def _called(name: str, found: list[FailedMessage]) -> list[FailedMessage]:
-    """Return the messages that a name means; a whole identifier does not also mean longer ones with the same end."""
+    """Return the messages that a name means. A complete identifier does not also mean longer ones that end in the same
+    way."""
     whole = [one for one in found if name in (one.id, one.key)]
     return whole or [one for one in found if one.is_called(name)]
 

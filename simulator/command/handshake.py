@@ -1,4 +1,4 @@
-"""How a stranger answers a connection request. `Handshake` judges the bytes as they arrive, without a socket.
+"""Judges how a stranger answers a connection request. `Handshake` takes the bytes as they arrive, and has no socket.
 
 It begins a session as for a direct format name, to any peer ([MS-MQQB] 3.1.5.2.3), and stops where messages could be
 sent. It never keeps more of the peer's bytes than one packet of a handshake.
@@ -35,30 +35,29 @@ SIGNATURE: Final = slice(4, 8), b"LIOR"
 
 
 class Outcome(StrEnum):
-    """The result of asking, for TCP and for pings."""
+    """The result of a request, over TCP or by a ping."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
     INVALID = "invalid"
-    """It begins like a packet of MSMQ, but is not an answer."""
+    """The peer's data begins like a packet of MSMQ, but is not an answer."""
     FOREIGN = "foreign"
-    """It is not a packet of MSMQ."""
+    """The peer's data is not a packet of MSMQ."""
     CLOSED = "closed"
     SILENT = "silent"
     UNREACHABLE = "unreachable"
 
     @property
     def is_msmq(self) -> bool:
-        """Whether only MSMQ answers like this."""
+        """Whether only MSMQ gives such an answer."""
         return self in (Outcome.ACCEPTED, Outcome.REFUSED)
 
 
 @dataclass(slots=True)
 class HandshakeFinding:
-    """The results; fields that the peer did not reveal are None.
+    """The results. Fields that the peer did not reveal are None.
 
-    detail: the outcome in words.
-    remarks: the differences of an answer from the specification.
+    detail: the outcome in words. remarks: how an answer differs from the specification.
     """
 
     outcome: Outcome = Outcome.SILENT
@@ -110,7 +109,7 @@ class Handshake:
         return b""
 
     def ended(self, outcome: Outcome, detail: str) -> None:
-        """Note that the peer closed the connection, or that time is up."""
+        """Note that the peer closed the connection, or that the time is up."""
         if self.is_over:
             return
         if self._head and self.finding.manager is None:
@@ -180,6 +179,6 @@ class Handshake:
 
 
 def shown(data: bytes) -> str:
-    """Return bytes in hex, and as text if they are text, without control characters."""
+    """Return bytes in hex, followed by the text without control characters if they are text."""
     text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
     return f"{data.hex(' ')}  {text}"

@@ -1,4 +1,4 @@
-"""Common options of several commands."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Later = Callable[[], Place]
 
 SHARED: Final = "options of mqproto itself"
-"""Options declared with `value(rich_help_panel=SHARED)` may also be typed before the command that takes them."""
+"""The help panel of options that may also be given before the name of the command that takes them."""
 
 TopologyOption = Annotated[
     str,
@@ -42,7 +42,7 @@ WaypointsOption = Annotated[bool, "Log each step of each message, for mqproto hi
 
 
 def _configured(context: typer.Context, value: str) -> str:
-    """Use the settings file for options that were not typed, and heed SIGHUP."""
+    """Take options that are missing on the command line from the settings file, and heed SIGHUP."""
     if value and not context.resilient_parsing:
         from mqproto.simulator.base.program import settings
         from mqproto.simulator.base.program.again import AGAIN
@@ -68,17 +68,17 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def place_of(topology: str, directory: Path | None) -> Place:
-    """Return the place that consists of the typed topology and the folder of its nodes' stores."""
+    """Return the place given by the options for a topology and for the folder of its nodes' stores."""
     from mqproto.simulator.topology.places import Place
 
     return Place.of(topology, directory)
 
 
 class Commands(typer.Typer):
-    """Commands with grouped options; a group typed alone shows its help or runs its first command.
+    """Commands with grouped options. A group without a command shows its help or runs its first command.
 
-    A Place is typed as --topology and --directory, and so is a Later, for commands that do not always need the place.
-    In a dataclass, each field that is Annotated is an option.
+    A parameter of type Place becomes the options --topology and --directory. So does one of type Later, for commands
+    that do not always need the place. Each field of a dataclass that is Annotated becomes an option.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -118,7 +118,8 @@ class _Sharing(TyperCommand):
         return [*own, *self.shared, last]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments after the options typed before the command's name, because later ones take precedence."""
+        """Parse first the options given before the command's name and then the arguments, because later ones take
+        precedence."""
         above, mine = ctx.find_root(), {each.opts[0] for each in self.shared}
         for each in above.command.params if above is not ctx else ():
             if getattr(above.get_parameter_source(each.name), "name", "") == "COMMANDLINE":
@@ -128,7 +129,7 @@ class _Sharing(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write one line instead of the help of shared options, which `mqproto --help` has."""
+        """Write one line instead of the help of shared options, which `mqproto --help` shows."""
         if self.shared:
             formatter.write_paragraph()
             names = ", ".join("/".join(reversed(each.opts)) for each in self.shared)
@@ -143,7 +144,7 @@ class _Shared(TyperOption):
 
 
 class FirstByDefault(TyperGroup):
-    """A group that runs its first command if none is named."""
+    """A group that runs its first command if the command line names none."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with the first command in front if they name none and it can take them."""
@@ -158,7 +159,7 @@ class FirstByDefault(TyperGroup):
 
 
 class _Unfolded:
-    """A command in the form that Typer takes. It computes its options only if the user typed this command."""
+    """A command in the form that Typer takes. It computes its options only if the user runs this command."""
 
     def __init__(self, command: Callable[..., Any]) -> None:
         update_wrapper(self, command, ("__module__", "__name__", "__doc__"))
@@ -195,7 +196,7 @@ class _Unfolded:
 
 @dataclass
 class _Where:
-    """A place in the form in which users type it."""
+    """A place in the form of its options."""
 
     topology: TopologyOption = DEFAULT_TOPOLOGY
     directory: DirectoryOption = None
@@ -203,20 +204,20 @@ class _Where:
 
 @dataclass
 class _Later(_Where):
-    """A typed place for a command that may not need it."""
+    """A place, in the form of its options, for a command that may not need it."""
 
 
 AS_JSON: Final = inspect.Parameter(
     "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption
 )
-"""The option of every command that returns its output, for `--json`."""
+"""The option `--json` of every command that returns its output."""
 WHERE: Final = ("topology", "directory")
 PLACES: Final = {"Place": _Where, "Later": _Later}
 """The classes that replace Place and Later in annotations. Place itself is not imported for annotations alone."""
 
 
 def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """Yield the options that are typed for a parameter of a command."""
+    """Yield the options that make up a parameter of a command."""
     if is_dataclass(parameter.annotation):
         for each in _fields(parameter.annotation).values():
             yield from _options(each)
@@ -225,7 +226,7 @@ def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 
 
 def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:
-    """Return the value of a parameter from the typed options."""
+    """Return the value of a parameter, made from its options."""
     kind = parameter.annotation
     if kind in (_Where, _Later):
         place = partial(place_of, typed["topology"], typed["directory"])
@@ -236,7 +237,7 @@ def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:
 
 
 def _fields(kind: Any) -> dict[str, inspect.Parameter]:
-    """Return the fields of a dataclass that are typed."""
+    """Return the fields of a dataclass that are options."""
     every = inspect.signature(kind, locals=PLACES, eval_str=True).parameters
     return {
         name: each

@@ -1,4 +1,4 @@
-"""`mqproto peers`: the queue managers that are connected to a node or blocked by it."""
+"""`mqproto peers`, which shows the queue managers that are connected to a node, or blocked by it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 Refusal = UsageError | FormatNameError
-"""Why a node refused the request."""
+"""The reason why a node refused the request."""
 T = TypeVar("T")
 
 
@@ -147,7 +147,7 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
 
 
 def _told(place: Place, wish: PeerWish, done: str, node: str | None) -> Printout:
-    """Tell nodes a fact about a peer, and report what they now know, or knew, about it."""
+    """Tell nodes a fact about a peer, and report what they now know about it, or knew."""
     found = run_task(partial(ask_each, place, node, lambda client: client.peer(wish)))
 
     from mqproto.simulator.client.live import Away
@@ -177,7 +177,8 @@ def _answers(
     words: Callable[[T | Away], str],
     values: Callable[[T], dict[str, Any]],
 ) -> Printout:
-    """Return each node's result of a request: its answer, its reason to refuse, or that it has not answered."""
+    """Return the result of a request at each node: its answer, its reason for a refusal, or that it has not
+    answered."""
     from mqproto.simulator.client.live import Away
 
     told, lines, refusals = [], [], []
@@ -209,7 +210,7 @@ async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | Aw
 async def ask_each(
     place: Place, node: str | None, ask: Callable[[Client], Awaitable[T]]
 ) -> dict[str, T | Refusal | Away]:
-    """Ask each node, or only `node`; return the answers, or the reasons of nodes that refused.
+    """Ask each node, or only `node`; return the answers, or the reasons for which nodes refused.
 
     Raises:
         NodeUnreachable: `node` is not running.
@@ -280,7 +281,7 @@ def _met_name(one: MetStatus) -> str:
 
 
 def met_words(one: MetStatus, now_s: int | None = None) -> str:
-    """Return a met or added queue manager in words."""
+    """Return words for a queue manager that was added, or that a node has met."""
     parts = [f"at {one.host}" + f" ({one.address})" * (one.address not in ("", one.host))]
     if one.also:
         parts[0] += f" and at {' and '.join(one.also)}"

@@ -1,8 +1,8 @@
-"""`mqproto probe`: finds out whether a host speaks MSMQ, and shows its parameters.
+"""`mqproto probe`, which finds out whether a host speaks MSMQ, and shows its parameters.
 
-It sends one connection request over TCP and one Ping over UDP at the same time, and nothing that a queue manager keeps.
-A peer that answers gets the time that the caller allows. It is read only up to the first bytes that do not belong to a
-handshake.
+It sends one connection request over TCP and one Ping over UDP at the same time. It sends nothing that a queue manager
+keeps. A peer that answers has as much time as the caller allows. Its data is read only up to the first bytes that do
+not belong to a handshake.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from mqproto.wire.layouts.internal import EstablishConnection
 
 READ_BYTES: Final = 4_096
 ADDRESS_LIMIT: Final = 4
-"""How many addresses of one name are tried."""
+"""The maximum number of addresses of one name that are tried."""
 DATAGRAM_LIMIT: Final = 64
-"""How many datagrams are examined in search of the response to our Ping."""
+"""The maximum number of datagrams that are examined in search of the response to our Ping."""
 DATAGRAM_BYTES: Final = 64
 FLAG_WORDS: Final = {
     EstablishConnection.no_ping: "no ping went before",
@@ -50,12 +50,12 @@ class Report:
 
     @property
     def is_msmq(self) -> bool:
-        """Whether the port speaks MSMQ. Answers to pings show only that the host has some queue manager."""
+        """Whether the port speaks MSMQ. An answer to a ping shows only that the host has a queue manager."""
         return self.tcp.outcome.is_msmq
 
     @property
     def is_nobody(self) -> bool:
-        """Whether nothing at all answered."""
+        """Whether there was no answer at all."""
         nothing = (Outcome.UNREACHABLE, Outcome.SILENT)
         return self.tcp.outcome is Outcome.UNREACHABLE and self.ping.outcome in nothing
 
@@ -181,7 +181,7 @@ def _judged(datagram: bytes, request: Ping, trip_ms: float) -> HandshakeFinding:
 
 
 def _anybody() -> Guid:
-    """Return the GUID of a queue manager that does not exist."""
+    """Return the GUID of a queue manager that does not exist, to name it as our own."""
     return Guid(uuid.uuid4().bytes_le)
 
 

@@ -1,4 +1,5 @@
-"""Shows tables: `mqproto report` makes a page or prints a message's history; `mqproto tables` does the rest."""
+"""Shows tables: `mqproto report` makes a page or prints a message's history; `mqproto tables` lists, queries and
+exports."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 PAGE: Final = "report.html"
 NAMED_LIMIT: Final = 10
-"""The most messages with one name whose histories are printed."""
+"""The maximum number of messages with one name whose histories are printed."""
 ROWS_LIMIT: Final = 1_000
-"""The most rows of a query that are shown to people."""
+"""The maximum number of rows of a query that are shown to people."""
 HOUR_S: Final = 3_600
 
 
@@ -108,7 +109,7 @@ def _see_that_there_is(place: str) -> None:
     """Check that the folder exists, before the slow import of the reader of tables.
 
     Raises:
-        NoTablesError: it does not exist on this machine; the reader checks other places.
+        NoTablesError: it does not exist on this machine. Other places are checked by the reader.
     """
     from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
@@ -117,7 +118,7 @@ def _see_that_there_is(place: str) -> None:
 
 
 def _told(tables: Tables, sought: Sought) -> Printout:
-    """Return the histories of the sought messages."""
+    """Return the histories of the messages to find."""
     from mqproto.captures.pipeline.report.gather import find
     from mqproto.captures.pipeline.report.summary import story, story_as_json
     from mqproto.simulator.base.screen import working

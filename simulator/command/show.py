@@ -39,11 +39,11 @@ from mqproto.wire.lenient import Inspection, SeenField
 from mqproto.wire.schema.record import Bit, Bits
 
 SHOWN_BYTES: Final = 16
-"""The most bytes of a long field in the table; JSON has all of them."""
+"""How many bytes of a long field the table shows; JSON has all of them."""
 SHOWN_CONTENTS: Final = 600
-"""The most characters of a body's contents, as JSON, in the table; `--json` has all of them."""
+"""How many characters of a body's contents, as JSON, the table shows; `--json` has all of them."""
 SHOWN_CHARACTERS: Final = 124
-"""The most characters of a queue's name. A longer name is a joke of its sender, and would fill the screen."""
+"""How many characters of a queue's name are shown. A longer name is a joke of its sender, and would fill the screen."""
 FLAG_WORDS: Final = {
     "base.flags": BaseHeader,
     "user.flags": UserHeader,
@@ -55,7 +55,8 @@ PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
 
 
 def read_source(source: str) -> list[bytes]:
-    """Return the bytes given to `mqproto decode`: on the command line, in a file, or `-` for stdin; see pasted.py.
+    """Return the bytes given to `mqproto decode`: on the command line, in a file, or, with `-`, on stdin; see
+    pasted.py.
 
     Raises:
         UsageError: the source is neither a file nor bytes.
@@ -86,7 +87,7 @@ def read_source(source: str) -> list[bytes]:
 
 
 def headline(inspection: Inspection, at: int = 0) -> str:
-    """Return a headline for the packet. It has the packet's first byte, if that is not 0."""
+    """Return a headline for the packet. It has the offset of the packet's first byte, if that is not 0."""
     where = f"byte {at:,}: " if at else ""
     wrong = "" if inspection.is_valid else ", not valid"
     return f"{where}{_kind(inspection)}, {_size(inspection):,} bytes{wrong}"
@@ -120,7 +121,7 @@ def evidence(inspection: Inspection, ring: KeyRing) -> Evidence | None:
 
 
 def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> RenderableType:
-    """Return every field with its offset, size, value and bytes; below it the faults, and the proofs by keys."""
+    """Return every field with its offset, size, value and bytes; below them the faults, and what the keys prove."""
     findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
     contents = [
         escape(f"{name} {shown(json.dumps(what, ensure_ascii=False), SHOWN_CONTENTS)}")
@@ -136,7 +137,7 @@ def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = No
 
 
 def _contents(inspection: Inspection, evidence: Evidence | None) -> dict[str, Any]:
-    """Return the contents of body and extension in a whole message; a body that stays encrypted has none."""
+    """Return the contents of body and extension in a whole message; a body that remains encrypted has none."""
     packet = inspection.packet
     if not isinstance(packet, UserMessage):
         return {}
@@ -233,7 +234,7 @@ def _words(field: SeenField) -> str:
 
 
 def _set_bits(record: type, word: int) -> Iterator[str]:
-    """Yield the names of the set bits in a flag word, as in its record."""
+    """Yield the names of the set bits in a word of flags, as its record has them."""
     for name, bits in vars(record).items():
         if isinstance(bits, Bit) and word & bits.mask:
             yield name
@@ -242,7 +243,7 @@ def _set_bits(record: type, word: int) -> Iterator[str]:
 
 
 def _printable(data: bytes) -> str:
-    """Return bytes as in the right column of a hex dump; empty if no byte is a letter."""
+    """Return bytes as the right column of a hex dump shows them; empty if no byte is a letter."""
     if not any(32 < byte < 127 for byte in data):
         return ""
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)

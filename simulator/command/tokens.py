@@ -1,4 +1,4 @@
-"""`mqproto tokens make`, `show` and `revoke`: the bearer tokens of a gateway; the file has only their hashes."""
+"""`mqproto tokens make`, `show` and `revoke`, for the bearer tokens of a gateway. The file has only their hashes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.edges.gateway.tokens import TokenHolder
 
 BEGINS: Final = "mqproto_"
-"""The beginning of every token, by which scanners find secrets in code and logs."""
+"""The beginning of every token, by which secret scanners recognise it in code and logs."""
 TOKEN_BYTES: Final = 32
 HEADING: Final = "# Tokens of a gateway, by their hashes: `mqproto tokens` makes, shows and revokes them.\n"
 NAME: Final = r"[A-Za-z0-9_-]{1,64}"
@@ -152,7 +152,8 @@ def _table(name: str, holder: TokenHolder) -> str:
 
 
 def _without(text: str, name: str) -> str:
-    """Return the text of a file without one table; anything between it and the next one, such as a comment, stays."""
+    """Return the text of a file without one table. Anything between this table and the next one, such as a comment,
+    stays."""
     return re.sub(
         rf"^\[{re.escape(name)}\][^\n]*\n(?:[a-z0-9]+ *=[^\n]*\n?)*\n?", "", text, count=1, flags=re.MULTILINE
     )
@@ -160,7 +161,8 @@ def _without(text: str, name: str) -> str:
 
 @contextmanager
 def _changing(file: Path, *, is_new: bool) -> Iterator[list[str]]:
-    """Yield the text of a file for changing. The change is complete or absent, and made by one process at a time.
+    """Yield the text of a file so that it can be changed. The change is complete or absent, and only one process at a
+    time makes one.
 
     Raises:
         UsageError: the file cannot be read or written, or others can read it.

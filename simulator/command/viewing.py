@@ -13,7 +13,7 @@ from mqproto.simulator.command.options import JsonOption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options as typed."""
+    """The options as given on the command line."""
 
     topology: Annotated[
         str | None, "A topology with names for nodes and queues.", "-t", value(envvar=TOPOLOGY_VARIABLE)
