@@ -1,4 +1,4 @@
-"""`mqproto console`: a page in the browser that shows running nodes, and lets operators act."""
+"""`mqproto console`, a page in the browser that shows running nodes, and lets operators act."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 LOG: Final = "console.log"
-"""The log beside the stores. It has the deeds of the console's users, and the console's own problems."""
+"""The name of the log beside the stores. It has the deeds of the console's users, and the console's own problems."""
 
 ListenOption = Annotated[
     str | None,

@@ -29,7 +29,7 @@ from mqproto.simulator.topology.places import Place
 
 MESSAGES_LIMIT: Final = 500
 PATIENCE_S: Final = 30.0
-"""How long a run may take to break or mend something, because a node that is restarted is stopped first."""
+"""How many seconds a run may take to break or mend something. A node that is restarted is stopped first."""
 
 
 class Wish(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ class Wish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Said(msgspec.Struct):
-    """The results, with one line for each."""
+    """The results of an operation, each on one line."""
 
     lines: list[str]
 

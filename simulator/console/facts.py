@@ -20,7 +20,7 @@ from mqproto.simulator.topology.directory import known_as
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 
 NO_ANSWER_S: Final = 2.0
-"""A node that has not answered for this long is shown with the age of its last answer."""
+"""A node that has not answered for this many seconds is shown with the age of its last answer."""
 SEQUENCES_SHOWN: Final = 100
 OF_NODES: Final = (
     *("sessions_open", "forwarded", "refused", "expired", "duplicates", "resent"),
@@ -37,7 +37,7 @@ OF_QUEUES: Final = (
     "left",
 )
 OF_OUTGOING: Final = ("name", "state", "waiting", "unsent", "in_flight", "unacked", "unread", "resent")
-"""The shown fields of an outgoing queue, by their names in `mqproto.manager.status`."""
+"""The fields of an outgoing queue that are shown, by their names in `mqproto.manager.status`."""
 
 
 def node_facts(
@@ -99,7 +99,7 @@ def outgoing_facts(
     """Return the outgoing queues of a node; queues of acknowledgments only if acknowledgments wait in them.
 
     Args:
-        broken: the faults that were made by hand, by the names of links.
+        broken: the faults that users made, by the names of links.
     """
     for queue in status.outgoing:
         if queue.waiting or queue.unread or not queue.name.endswith(ORDER_SUFFIX):
@@ -118,7 +118,7 @@ def outgoing_facts(
 def _why(
     name: str, hop: str, broken: Mapping[str, str], queue: OutgoingStatus, status: NodeStatus
 ) -> Iterator[str]:
-    """Yield why messages wait: the fault made on their link by hand, and the node's own reason."""
+    """Yield the reasons why messages wait: the fault that a user made on their link, and the node's own reason."""
     for key in (key_of(name, hop), key_of(hop, name)):
         if key in broken:
             yield f"the link is {WORDS[Deed(broken[key])]} by hand"
@@ -126,7 +126,7 @@ def _why(
 
 
 def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> Iterator[dict[str, Any]]:
-    """Yield the sequences of transactional messages, with the progress of senders and destinations."""
+    """Yield the sequences of transactional messages, with the progress of their senders and destinations."""
     incoming = {
         (topology.manager_name(one.source), f"{name}\\{one.queue}"): one
         for name, status in statuses.items()
@@ -172,7 +172,7 @@ def _accepted(queue: OutgoingStatus, at: IncomingStatus | None, last: int) -> in
     """Return the last number that the destination has accepted in order; None if that is not known.
 
     Each sequence between two nodes begins with 1. If the destination still has an earlier sequence, this one has not
-    begun. The two are asked one after the other, so their answers may differ in age.
+    begun. The two nodes are asked one after the other, so their answers may differ in age.
     """
     if at is None or at.sequence > queue.identifier:
         return None
@@ -220,7 +220,8 @@ def totals(
 def on_the_way(topology: Topology, statuses: Iterable[NodeStatus]) -> int:
     """Return how many messages are on their way, each counted once.
 
-    Until its OrderAck, a transactional message waits at its source, even if it was sent and waits at the next node.
+    Until its OrderAck arrives, a transactional message waits at its source, even if it was sent and also waits at the
+    next node.
     """
     found, sent, passed = 0, Counter[str](), Counter[str]()
     for status in statuses:

@@ -7,7 +7,7 @@ from typing import Final
 import trio
 
 CLIENTS: Final = 16
-"""How many browsers may look at a time."""
+"""The number of browsers that may receive the state at the same time."""
 
 
 class Feed:
@@ -19,14 +19,14 @@ class Feed:
         self._changed = trio.Event()
 
     def put(self, event: bytes) -> None:
-        """Replace the event with a newer one."""
+        """Replace the current event with a newer one."""
         self._number += 1
         self._event = event
         self._changed.set()
         self._changed = trio.Event()
 
     async def newer(self, number: int) -> tuple[int, bytes]:
-        """Return the newest event and its number, as soon as that is above `number`; 0 is below all numbers."""
+        """Return the newest event and its number, as soon as its number is above `number`; 0 is below all numbers."""
         while self._number <= number:
             await self._changed.wait()
         return self._number, self._event

@@ -1,13 +1,13 @@
 """The console's HTTP side: the page, its events, and its requests.
 
-    GET  /, /*.css, /*.js, /*.svg    the page; for everybody who reaches it
-    GET  /events                     server-sent events: `hello`, then `state` as long as it is open
+    GET  /, /*.css, /*.js, /*.svg    the page; for anybody who reaches it
+    GET  /events                     server-sent events: `hello`, then `state` until it is closed
     GET  /explain?node=NODE&of=QUEUE why something waits, as `mqproto explain` says it, and the first messages
     GET  /story?of=MESSAGE           what happened to a message, as `mqproto history` says it, and a ladder
     GET  /failed                     what has failed, as `mqproto failed list` says it
     POST /do                         a deed, as JSON: `deeds.py`
 
-A request that the token's role does not allow is refused (guard.py). No log has a request with its token.
+A request that the token's role does not allow is refused (guard.py). Requests with their tokens are in no log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ HERE: Final = files("mqproto.simulator.console") / "page"
 KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LIMITS: Final = Limits(connections=96, head_bytes=8_192, body_s=5.0, grace_s=0.5)
 BUFFER_BYTES: Final = 32_768
-"""The kernel's approximate buffer for a browser that reads slowly, because it needs only the newest state."""
+"""The approximate size, in bytes, of the kernel's buffer for a browser that reads slowly. It is small, because the
+browser needs only the newest state."""
 BODY_LIMIT_BYTES: Final = 65_536
 QUERY_LIMIT: Final = 4_000
 NONCE: Final = "NONCE"
@@ -127,7 +128,7 @@ class Front:
 
 
 def faulty(fault: Fault) -> Answer:
-    """Return the server's own error answers."""
+    """Return the answer for a fault of the server."""
     return _said(fault.status, fault.text)
 
 

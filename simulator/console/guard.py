@@ -1,8 +1,8 @@
-"""Checks permissions before anything is done: only programs and pages of this machine that have a token get in.
+"""Checks permissions before anything is done: only programs and pages on this machine that have a token are admitted.
 
-The page itself is for everybody who reaches it, and contains no data. Other requests need a token in a header, which no
+The page itself is for anybody who reaches it, and contains no data. Other requests need a token in a header, which no
 other page can set. So there are no cookies, and nothing that a browser would send by itself. A request to a foreign
-name that points at this machine is refused, whichever token it has (DNS rebinding).
+name that resolves to this machine (DNS rebinding) is refused, whichever token it has.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ConsoleGuard:
         """Check that a request was meant for this machine.
 
         Raises:
-            Denied: it was meant for another name, which points here.
+            Denied: it was meant for another name, which resolves to this machine.
         """
         hosts = request.header("Host")
         if len(hosts) != 1 or not is_here(hosts[0]):
@@ -109,13 +109,13 @@ class ConsoleGuard:
 
 
 def is_here(host: str) -> bool:
-    """Whether a Host header means this machine, at whichever port: a tunnel may have another."""
+    """Return whether a Host header means this machine, at any port, because a tunnel may have another port."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     return name.casefold() == "localhost" or is_loopback(name.strip("[]"))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is an address of this machine alone."""
+    """Return whether a host is an address of this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Final
 
 SPAN_S: Final = 4.0
-"""The interval of each rate, once a count has been seen for that long."""
+"""The number of seconds that each rate covers, once a count has been seen for that long."""
 
 
 class Rates:
@@ -18,7 +18,7 @@ class Rates:
         self._named: set[Hashable] = set()
 
     def of(self, name: Hashable, count: int, now_s: float) -> float:
-        """Return how many were counted per second lately; 0 for a count that was not seen before."""
+        """Return the recent rate of a count per second; 0 for a count that was not seen before."""
         seen = self._seen.setdefault(name, deque())
         self._named.add(name)
         if seen and (count < seen[-1][1] or now_s < seen[-1][0]):
@@ -30,7 +30,7 @@ class Rates:
         return (count - before) / (now_s - from_s) if now_s > from_s else 0.0
 
     def forget_others(self) -> None:
-        """Forget the counts that were not named since the last call."""
+        """Forget the counts that were not used since the last call."""
         for name in self._seen.keys() - self._named:
             del self._seen[name]
         self._named.clear()

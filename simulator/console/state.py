@@ -25,7 +25,7 @@ from mqproto.simulator.topology import TopologyError
 from mqproto.simulator.topology.places import Place
 
 QUEUES_SHOWN: Final = 1_000
-"""How many queues a page shows, of all nodes together: those with the most waiting messages."""
+"""The maximum number of queues that a page shows for all nodes together: those with the most waiting messages."""
 
 
 class State:
@@ -33,7 +33,7 @@ class State:
 
     Attributes:
         place: the nodes' topology and folder, with the queues that they report.
-        broken: the faults that were made by hand, by the names of links.
+        broken: the faults that users made, by the names of links.
         traffic: the progress of the console's own traffic.
         breakable: None if nothing can be broken; False if only nodes can be broken; True if links can be, too.
     """
@@ -111,7 +111,7 @@ class State:
 
 
 def _most(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the queues with the most waiting messages, in their order."""
+    """Return the queues with the most waiting messages, in their original order."""
     if len(facts) <= QUEUES_SHOWN:
         return facts
     least = sorted((fact["waiting"] for fact in facts), reverse=True)[QUEUES_SHOWN - 1]

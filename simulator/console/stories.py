@@ -26,12 +26,12 @@ from mqproto.simulator.topology.places import Place, start_again
 from mqproto.turn.waypoints import DROPS, Waypoint
 
 FIRST: Final = 20
-"""How many messages of a queue an explanation describes."""
+"""The number of messages of a queue that an explanation describes."""
 FAILED_SHOWN: Final = 200
 RUNGS: Final = 300
 PAUSE_S: Final = 1.0
 MESSAGE: Final = re.compile(r"^ *([0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]+)\b")
-"""The beginning of a line about one message."""
+"""The words with which a line about one message begins."""
 WRONG: Final = frozenset(
     {
         *DROPS,
@@ -52,13 +52,13 @@ MEANINGS: Final = {
 }
 """The meanings of the colours in a message's ladder."""
 AT_ONCE: Final = trio.CapacityLimiter(1)
-"""Questions are answered one at a time, because logs and stores may be large."""
+"""The limit for the number of questions answered at a time. It is 1, because logs and stores may be large."""
 
 
 async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
     """Explain why something waits, like `mqproto explain`.
 
-    Faults made by hand come first, because many messages may follow.
+    Faults that users made come first, because many messages may follow.
 
     Raises:
         UsageError, FormatNameError: there is no such queue.

@@ -1,7 +1,7 @@
-"""Traffic for users to watch: numbered messages from one node to another, and a consumer that checks their order.
+"""Traffic for users to watch: one node sends numbered messages to another, where a consumer checks their order.
 
-It has its own queue, so it does not touch other messages. The queue stays for the next run. Messages that an earlier
-run left in it, or on their way to it, have the number of that run and are dropped.
+The traffic has its own queue, so it does not touch other messages. The queue stays for the next run. Messages that an
+earlier run left in the queue, or on their way to it, have the number of that run and are dropped.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ QUEUE: Final = "console-traffic"
 MOST_PER_S: Final = 500
 TICK_S: Final = 0.1
 PATIENCE_S: Final = 3_600.0
-"""How long a node may be down. A request to it is carried out once when the node is back."""
+"""How many seconds a node may be down. A request to it is carried out once when the node is back."""
 LOOK_S: Final = 0.5
-"""The interval at which the consumer checks for the end, and a client for its node."""
+"""The interval, in seconds, at which the consumer checks for the end, and a client for its node."""
 LIMIT: Final = 100
 
 
 class Count(msgspec.Struct):
     """The progress of the traffic.
 
-    wrong: messages that came before one with a lower number.
-    twice: messages that came again.
+    wrong: how many messages came before one with a lower number.
+    twice: how many messages came again.
     failure: why the traffic ended before it was stopped; empty if it did not.
     """
 
@@ -107,7 +107,7 @@ class ConsoleTraffic:
         self._wanted.set()
 
     def stop(self) -> None:
-        """Stop sending, and end once everything is received."""
+        """Stop sending, and end the traffic once everything is received."""
         if self._count is not None:
             self._count.running = False
 
@@ -136,7 +136,7 @@ class ConsoleTraffic:
             nursery.cancel_scope.cancel()
 
     async def _with(self, name: str, task: Callable[[Client], Awaitable[None]]) -> None:
-        """Run a task with a client of a node, as soon as the node runs."""
+        """Run a task with a client of a node, once the node runs."""
         while True:
             place = self._place()
             try:

@@ -1,7 +1,7 @@
-"""Polls the nodes a few times a second, once for all browsers, and only while somebody looks.
+"""Polls the nodes several times a second, once for all browsers, and only while somebody looks.
 
 The questions are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
-does not delay the others: they are shown, and it is shown with its last answer and the age of that answer.
+does not delay the others. It is shown with its last answer and the age of that answer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.places import Place
 
 LOOK_S: Final = 0.4
-"""How often nodes are asked."""
+"""The number of seconds between two polls of the nodes."""
 PATIENCE_S: Final = 0.3
-"""How long one round waits for the slowest node."""
+"""How many seconds one round waits for the slowest node."""
 GIVEN_UP_S: Final = 30.0
-"""How long one request waits for its answer."""
+"""How many seconds one request waits for its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Sample:
 
 
 LEFT_S: Final = 5.0
-"""The time between the closing of the last page and the end of the actions that pages began."""
+"""How many seconds after the last page was closed the actions that pages began are ended."""
 
 
 class NodeWatch:
@@ -102,7 +102,7 @@ class NodeWatch:
                     await self._hurry.wait()
 
     async def _round(self, nursery: trio.Nursery) -> None:
-        """Ask each node that has answered before."""
+        """Ask each node whose previous request has been answered."""
         self._answered = trio.Event()
         for name in self._place.topology.nodes:
             if name not in self._asked:
