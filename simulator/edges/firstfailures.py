@@ -1,4 +1,5 @@
-"""The terminal output of a gateway or trigger: what it waits for, and the first failure. The log has all failures."""
+"""The terminal output of a gateway or trigger, which says what it waits for, and reports the first failure. The log has
+all failures."""
 
 from __future__ import annotations
 
@@ -13,19 +14,19 @@ import trio
 from mqproto.simulator.base.program.output import complain
 
 PATIENCE_S: Final = 2.0
-"""A program that waits for this long says what it waits for."""
+"""A program that has waited for this many seconds says what it waits for."""
 QUIET_S: Final = 10.0
-"""The least time between two lines of one kind, even if failures and successes alternate."""
+"""The minimum number of seconds between two lines of one kind, even if failures and successes alternate."""
 
 RETRIED: Final = "retried"
 GIVEN_UP: Final = "given up"
-"""The name for failures that end all attempts."""
+"""The kinds of failures that end all attempts."""
 
 FURTHER: Final = "until one is processed, the log alone has more"
 
 
 class FirstFailures:
-    """Reports the first failure, and then no further failures until a message has been processed.
+    """Reports the first failure, and then no further one until a message has been processed.
 
     Args:
         queue: the queue whose messages these are.
@@ -49,7 +50,7 @@ class FirstFailures:
         """Report that a message is not attempted again.
 
         Args:
-            copy_in: the queue that has a copy; empty if the message was refused.
+            copy_in: the queue that has a copy; empty if the message was rejected.
         """
         self._awaited[RETRIED] = True  # The service has answered, or another message is called.
         if self._is_news(GIVEN_UP):
@@ -71,7 +72,7 @@ class FirstFailures:
 
 
 def on_screen(text: str) -> None:
-    """Write one line to the standard error output. Errors are ignored, so that a full log ends no program."""
+    """Write one line to standard error. Errors are ignored, so that a full disk does not end the program."""
     with suppress(OSError):
         complain(text)
         sys.stderr.flush()

@@ -3,10 +3,10 @@
     Content-Encoding            because the body is not changed
     traceparent, tracestate     if the trace is valid; otherwise both are left out  [Trace Context] 3.2, 3.3
     ce-*                        the attributes of a CloudEvent in binary mode  [CloudEvents HTTP] 3.1
-    whatever is declared        at the gateway, to be taken, and at the trigger, to be given
+    declared headers those that the gateway is told to take and the trigger to pass on
 
 These headers are in the message's envelope (`client/envelope.py`), which anybody who may send to the queue can write.
-So a trigger passes on only declared headers and valid traces. Headers do not count when a retry is compared with its
+So a trigger passes on only declared headers and valid traces. Headers are ignored when a retry is compared with its
 first request, because each retry has its own trace.
 """
 
@@ -65,7 +65,7 @@ class Forwarding:
         """The names of forwarded headers in lower case, without the CloudEvents headers."""
 
     def taken(self, names: Collection[str], values: Callable[[str], list[str]]) -> dict[str, str]:
-        """Return those of a request's headers that are forwarded.
+        """Return the headers of a request that are forwarded.
 
         Args:
             names: the names of the request's headers, in lower case.

@@ -1,7 +1,7 @@
 """Message properties as HTTP headers, for both gateway and trigger.
 
 Texts are UTF-8, percent-encoded. A property that a message lacks has no header. The producer's Content-Type, its id and
-the headers of `forwarding.py` travel in the message's extension (`client/envelope.py`), so a message with another
+the headers of `forwarding.py` travel in the message's extension (`client/envelope.py`). A message with another
 extension goes without them.
 """
 
@@ -55,16 +55,16 @@ HEADERS: Final = {
     ENCRYPT: f"that nobody is to read the body on its way: {YES}, or a cipher: {', '.join(CIPHERS)}",
     SIGN: f"who signs it: {YES} for the node, or a user who has a key there",
 }
-"""The properties of a message, besides its content type, that headers may give."""
+"""The properties of a message that headers may give, besides its content type."""
 EXTENSION_BYTES: Final = "MQ-Extension-Bytes"
 EXTENSION_ROOM_BYTES: Final = 4_096
-"""The longest extension that a header contains. Of a longer one it gives only the size, because servers refuse long
-headers.
+"""The limit, in bytes, up to which a header contains the extension. Of a longer extension it gives only the size,
+because servers refuse long headers.
 """
 
 
 class MessageOptions(DraftOptions, total=False):
-    """The properties of a `Draft` in headers. Queues may have any name."""
+    """The properties of a `Draft` that headers give. Queues may be given by any kind of name."""
 
     label: str
 
@@ -138,7 +138,7 @@ def headers_of(options: MessageOptions) -> dict[str, str]:
 
 
 def _said(text: str) -> str:
-    """Return the value of a header that may also be a plain yes, for which the value is empty."""
+    """Return the value of a header that may also just say yes, in which case the value is empty."""
     return "" if text.casefold() == YES else text
 
 

@@ -1,16 +1,15 @@
-"""HTTP/1.1 to a few servers, over connections that stay open. h11 has the protocol, trio the sockets.
+"""HTTP/1.1 to a small number of servers, over connections that stay open. h11 has the protocol, trio the sockets.
 
-We used httpx and httpcore before. They have features that we do not want: redirections, cookies, proxies, unpacking,
-HTTP/2, a pool for thousands of servers. With them, a POST on loopback took about 1,400 function calls, eight cancel
-scopes and six turns of trio's loop, which was more than half of a trigger's cost per delivery. Here it takes about 350
-calls.
+We used httpx and httpcore before. They have features that we do not want: redirections, cookies, proxies,
+decompression, HTTP/2, a pool for thousands of servers. With them, a POST on loopback took about 1,400 function calls,
+eight cancel scopes and six turns of trio's loop, which was more than half of a trigger's cost per delivery. Here it
+takes about 350 function calls.
 
-    nothing is repeated      a request that was sent may have been carried out
-    one at a time            of each connection; those that wait are used again for KEPT_S, unless the other end has
-                             closed it or said something that nobody asked for
-    an early answer          is read even if the rest of the body is not taken any more
-    a late answer            counts if it has arrived when the time is up: a process or machine that was stopped for
-    longer still reads the data that is there, without waiting
+    nothing is repeated      a request that was sent may have been carried out one at a time            of each
+    connection; those that wait are used again for KEPT_S, unless the other end has closed it or sent something
+    unrequested an early answer          is read even if the rest of the body is not taken any more a late answer
+    counts if it has arrived when the time is up: a process or machine that was stopped for longer still reads the data
+    that is there, without waiting
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ import trio
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 ANSWER_LIMIT_BYTES: Final = 65_536
-"""How much of an answer's body to read."""
+"""How many bytes of an answer's body are read."""
 HEAD_LIMIT_BYTES: Final = 102_400
 TOGETHER_BYTES: Final = 65_536
-"""A body up to this size is sent in one write with its head."""
+"""The number of bytes up to which a body is sent in one write with its head."""
 KEPT_S: Final = 5.0
 KEPT: Final = 64
-"""How many idle connections to one server are kept, and for how long."""
+"""How many idle connections to one server are kept, and for how many seconds."""
 CLOSED: Final = "the other end closed it without an answer"
 PORTS: Final = {"http": 80, "https": 443}
 ALPN: Final = ("http/1.1",)
@@ -75,7 +74,7 @@ class ResponseHeaders(Mapping[str, str]):
 class Response(NamedTuple):
     """A complete answer.
 
-    body: None if it has more than ANSWER_LIMIT_BYTES.
+    body: None if it is longer than ANSWER_LIMIT_BYTES.
     """
 
     status: int
@@ -126,7 +125,7 @@ class HttpClient:
         self._kept.clear()
 
     def _waiting(self, kept: list[_HttpConnection]) -> _HttpConnection | None:
-        """Return the most recent reusable connection, if any; close the others that cannot be used again."""
+        """Return the most recent reusable connection, if any; close those that cannot be used again."""
         now_s = trio.current_time()
         while kept and kept[0].kept_until_s < now_s:
             kept.pop(0).close()
@@ -249,7 +248,7 @@ class _HttpConnection:
         return Response(self._head.status_code, ResponseHeaders(list(self._head.headers)), whole)
 
     def close(self) -> None:
-        """Close the connection without a TLS farewell, which nobody needs."""
+        """Close the connection without TLS's closing message, which nobody needs."""
         self._socket.close()
 
 

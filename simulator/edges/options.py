@@ -1,4 +1,5 @@
-"""The options of a gateway, and those of a trigger: when, how often and in which order it attempts messages again."""
+"""The options of a gateway, and those of a trigger, which say when, how often and in which order it attempts messages
+again."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from mqproto.simulator.topology.places import Place
 
 EXPONENT_LIMIT: Final = 100
 LEASE_LIMIT: Final = 64
-"""The most transactions that a node keeps open for one connection."""
+"""The maximum number of transactions that a node keeps open for one connection."""
 PORT: Final = 8_080
 BREAKER_LIMIT: Final = 1_000_000
 CORRELATION: Final = "correlation"
 NONE: Final = "none"
-"""The word for no queue or no history."""
+"""The word that stands for no queue or no history."""
 
 TracesOption = Annotated[
     str,
@@ -59,10 +60,10 @@ class Retries:
 
     interval_s: the delay after the first failed attempt.
     factor: each delay is the previous one multiplied by this.
-    limit_s: the longest delay.
+    limit_s: the maximum delay.
     attempts: how often a message may be delivered.
-    jitter: the share, from 0 to 1, by which a delay may be shorter, so that messages do not all return at once. It
-    depends only on the message and the attempt, so the same message has the same delays again.
+    jitter: the share, from 0 to 1, by which a delay may be shorter, so that messages do not all return at once. The
+    reduction depends only on the message and the attempt, so the same message has the same delays again.
 
     Raises:
         UsageError: a value is beyond its limits.
@@ -80,7 +81,7 @@ class Retries:
             raise UsageError(f"jitter {self.jitter:g}: must be 0 to 1")
 
     def delay_s(self, attempt: int, message: str) -> float:
-        """Return how long to wait after a failed attempt, counted from 1."""
+        """Return how many seconds to wait after a failed attempt. The first attempt is 1."""
         delay_s = min(self.interval_s * self.factor ** min(attempt - 1, EXPONENT_LIMIT), self.limit_s)
         if not self.jitter:
             return delay_s
@@ -92,8 +93,8 @@ class Policy:
     """How a trigger treats the messages of its queue.
 
     error_queue, in_doubt_queue: transactional queues, by any name; empty or NONE for none.
-    timeout_s: how long a consumer or resolver may take to answer.
-    stop_s: how much longer pending answers may take when the trigger stops.
+    timeout_s: how many seconds a consumer or resolver may take to answer.
+    stop_s: how many more seconds pending answers may take when the trigger stops.
     group_by: CORRELATION to order messages within each correlation id, with all messages that have none as one group;
     empty for one order for the whole queue.
     parallel: how many groups are processed at once.
@@ -227,13 +228,13 @@ class TriggerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions:
-    """The typed options.
+    """The options of a gateway, as given.
 
     name: distinguishes the gateways of one node, each of which has a journal.
     history: a database's URL; empty for a file beside the stores.
     keep_days: how long all users of the history keep ids; None for the history's own setting.
     tls_certificate, tls_key, tls_clients: see admission.py.
-    traces: the URL of the collector that has its spans; empty for the URL in the environment.
+    traces: the URL of the collector for its spans; empty for the URL in the environment.
     """
 
     place: Place

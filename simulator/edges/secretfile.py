@@ -16,7 +16,7 @@ def read_secret(path: Path, what: str) -> str:
     """Return the content of such a file.
 
     Args:
-        what: its contents, in words: `the tokens`.
+        what: words for its contents, such as `the tokens`.
 
     Raises:
         UsageError: the file cannot be read, others can read it, or it is not text of a reasonable size.

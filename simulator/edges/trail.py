@@ -41,7 +41,8 @@ class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, renam
 
 
 class Trail(Lived, frozen=True, omit_defaults=True):
-    """The report about a message: its current life, and its earlier lives. After each of these it was sent again.
+    """The report about a message: its current life, and its earlier lives. After each earlier life, the message was
+    sent again.
 
     id: the producer's id.
     failure: if it failed at a trigger, `business error` or `retrieval failure`.
@@ -71,7 +72,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 class Confirmation(msgspec.Struct, frozen=True):
     """The history's record of an acknowledgment.
 
-    time_s: when the queue manager that ended the message wrote it, in Unix time.
+    time_s: when the queue manager that ended the message wrote the acknowledgment, in Unix time.
     """
 
     message_class: str
@@ -92,17 +93,17 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 ENDS: Final = "ends"
-"""The scope in the history that has a Confirmation, by the identifier of a message (gateway/confirmations.py)."""
+"""The scope, in the history, of Confirmations by the identifiers of messages (gateway/confirmations.py)."""
 OWN_QUEUES: Final = "own-queues"
-"""The scope in the history that has the queues to which gateways' confirmations come, by their format names. They are
-started, but never finished, so that they are kept."""
+"""The scope, in the history, of the queues to which gateways' confirmations come, by their format names. These
+documents are started, but never finished, so that they are kept."""
 OUTCOMES: Final = msgspec.json.Decoder(Outcome)
 CONFIRMATIONS: Final = msgspec.json.Decoder(Confirmation)
 LIVES: Final = "lives"
-"""The scope in the history that has a Life, by the identifier of that life."""
+"""The scope, in the history, of Lives, each by its identifier."""
 LIFE: Final = msgspec.json.Decoder(Life)
 LIVES_LIMIT: Final = 100
-"""The most lives of a message that are followed."""
+"""The maximum number of lives of a message that are followed."""
 
 
 async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = "") -> Trail | None:
@@ -111,7 +112,7 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
     Args:
         queue: such as `destination\orders`.
         key: the producer's id.
-        of: the identifier of the last life to report; by default the current life.
+        of: the identifier of the last life to report; by default, that of the current life.
 
     Raises:
         HistoryError: the history is not available.
@@ -157,7 +158,7 @@ def called(known: Evidence, record: Record) -> None:
 
 
 def ended(known: Evidence, name: str, record: Record) -> None:
-    """Add the confirmation of one of its lives, by the identifier of that life."""
+    """Add the confirmation for one of a message's lives, by the identifier of that life."""
     if record.outcome:
         end = CONFIRMATIONS.decode(record.outcome)
         known.ends[name], known.ended_s[name] = end.message_class, end.time_s

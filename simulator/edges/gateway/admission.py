@@ -1,4 +1,4 @@
-"""Limits on producers: the gateway's TLS, rates and room for bodies."""
+"""Limits on producers: the gateway's TLS, request rates, and memory for bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALPN: Final = ("http/1.1",)
 
 
 def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> ssl.SSLContext | None:
-    """Return the TLS context that a gateway serves; None without a certificate.
+    """Return the TLS context with which a gateway serves clients; None without a certificate.
 
     Args:
         certificate, key: PEM files; the certificate's file also has its chain, without the root.
@@ -44,7 +44,7 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
 
 
 class Rate:
-    """Allows each name a number of requests per second, and as many at once.
+    """Allows each name a number of requests per second; they may all come at once.
 
     Args:
         per_s: the number of requests per second; more than 0.
@@ -56,7 +56,8 @@ class Rate:
         self._burst = max(1.0, per_s)
         self._now_s = now_s
         self._full_at_s: dict[str, float] = {}
-        """When the bucket of each name will be full again. This one number stands for both level and time."""
+        """The time at which the bucket of each name will be full again. This one number represents both the level and
+        its time."""
 
     def wait_s(self, name: str) -> float:
         """Take one request and return 0; or take nothing and return the seconds until one is available."""
@@ -70,11 +71,11 @@ class Rate:
 
 
 class Room:
-    """Memory that many requests share. It is given in the order of the requests, so small requests do not starve a
+    """Memory that many requests share. It is allocated in the order of the requests, so small requests do not starve a
     large one.
 
     Args:
-        size_bytes: the total, which is the most that one request may ask for.
+        size_bytes: the total, which is also the limit for one request.
     """
 
     def __init__(self, size_bytes: int) -> None:

@@ -1,10 +1,10 @@
-r"""Records what happens to messages after 200: confirmations go to the document history.
+r"""Records in the document history what happens to messages after the answer 200.
 
 Each message from a gateway asks for a dead letter, and for acknowledgments that say whether it was received or cannot
-be received. They arrive in the gateway's own queue at its node, and are recorded in the history before they leave that
-queue:
+be received. These confirmations arrive in the gateway's own queue at its node, and are recorded in the history before
+they leave that queue:
 
-    scope `ends`, key `GUID\ordinal`    completed: it was received; failed: it is a dead letter, its class says why
+    scope `ends`, key `GUID\ordinal`    completed: it was received; failed: it is a dead letter, whose class says why
 
 [MS-MQMQ] 2.2.18.1.6
 """
@@ -37,9 +37,9 @@ CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.st
 """The message classes with which a message ends."""
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 LIMIT: Final = 100
-"""How many confirmations to take at once."""
+"""The maximum number of confirmations to take at once."""
 AGAIN_S: Final = 1.0
-"""How long to wait before an unavailable queue or history is tried again."""
+"""How many seconds to wait before an unavailable queue or history is tried again."""
 
 
 class ConfirmationReader:
@@ -48,7 +48,8 @@ class ConfirmationReader:
     Args:
         queue: the name of the queue for confirmations; it is made if it is missing.
         fullness: gets each confirmation.
-        on_end: reports an end to those who wait for it, once the history has the end; may raise HistoryError.
+        on_end: reports the end of a message to those who wait for it, once the history has recorded it; may raise
+            HistoryError.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ConfirmationReader:
         self.queue = queue
         self._history = history
         self.ends: Counter[str] = Counter()
-        """How many messages have ended, by message class."""
+        """The number of messages that have ended, by message class."""
         self._fullness = fullness or FullQueues()
         self._log = log
         self._on_end = on_end
@@ -153,5 +154,5 @@ class ConfirmationReader:
 
 
 def is_confirmation(message: ReceivedMessage) -> bool:
-    """Whether a queue manager wrote the message, and not an application."""
+    """Return whether a queue manager, not an application, wrote the message."""
     return message.correlation is not None and message.message_class.startswith(("ACK_", "NACK_"))

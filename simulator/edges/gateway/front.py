@@ -2,7 +2,7 @@
 
     POST /queues/NAME/messages      the body is the message's; 200 {"id": ..., "duplicate": false} once it is on disk
     GET /queues/NAME/messages/ID    the state of the message with this id from its producer
-    GET /openapi.json               this, for programs
+    GET /openapi.json               this description, for programs
     GET /health                     200 if messages can be accepted
     OPTIONS /queues/NAME/messages   the handshake of CloudEvents' webhooks, for origins that the operator has named
 
@@ -52,20 +52,22 @@ from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
 from mqproto.simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
-"""The limit for a body: a message's capacity without its headers and envelope. With forwarded headers it is lower."""
+"""The limit for a body, in bytes: a message's capacity without its headers and envelope. With forwarded headers, it is
+lower."""
 SMALL_BYTES: Final = 65_536
-"""A body up to this size needs no `Room`, so large bodies that arrive slowly do not keep it out."""
+"""A body of at most this many bytes does not need `Room`, so large bodies that arrive slowly do not keep it out."""
 ROOM_BYTES: Final = 64 * 2**20
-"""The memory for all larger bodies at a time."""
+"""The memory, in bytes, for all larger bodies at a time."""
 ROOM_PATIENCE_S: Final = 10.0
 
 KEY_HEADER: Final = "Idempotency-Key"
 WEBHOOK_ORIGIN: Final = "WebHook-Request-Origin"
 KEY_LENGTH: Final = 200
 KEY_LENGTH_MOST: Final = 255
-"""The limit for a producer's id: an envelope has room for it, the producer's name and a separator."""
+"""The limit for the length of a producer's id. An envelope has room for an id of this length, the producer's name and a
+separator."""
 CONVERSIONS: Final = 2
-"""How many texts to convert into bodies at a time; each conversion may take 100 MB."""
+"""The number of texts that may be converted into bodies at the same time; each conversion may take 100 MB."""
 
 KNOWN: Final = frozenset(name.casefold() for name in (*HEADERS, CALLBACK))
 NOTHING_SAID: Final = options_in(lambda _: "")
@@ -85,12 +87,12 @@ class ProducerPolicy:
 
     key_header: the header that has their ids.
     key_fields: fields of a JSON body that together form the id instead; empty for none.
-    key_length: the most characters of an id.
+    key_length: the maximum length of an id.
     require_key: whether a message without an id is refused.
-    tokens, rate: None for none.
+    tokens, rate: the known tokens, and the limit on requests; None for neither.
     forwarding: the headers that are forwarded to the consumer.
     callbacks: the destinations that may get reports about the ends of messages.
-    webhook_origins: the origins that the handshake of CloudEvents' webhooks admits.
+    webhook_origins: the origins that are admitted by the handshake of CloudEvents' webhooks.
     https, certificates: whether HTTPS is served, and whether only clients with a certificate are served.
     """
 
@@ -109,7 +111,7 @@ class ProducerPolicy:
 
     @property
     def key_place(self) -> str:
-        """The place of ids in a request, in words."""
+        """The place of ids in a request, described in words."""
         if not self.key_fields:
             return f"the header {self.key_header}"
         return f"the field{'s' * (len(self.key_fields) > 1)} {' and '.join(self.key_fields)}"
@@ -131,7 +133,7 @@ class GatewayFront:
     """Answers requests; its `answer` is a `mqproto.simulator.base.http.server.Handler`.
 
     Args:
-        node: the name of the node that messages are handed to.
+        node: the name of the node to which messages are handed.
         confirmations: the queue for confirmations, by its name at the node.
         openapi: the document that is served.
         traces: makes a span for each message, if traces are requested.
@@ -160,11 +162,11 @@ class GatewayFront:
         self._traces = traces
         self.refusals: Counter[Code] = Counter()
         self.answered = Durations()
-        """How long producers waited for the answer 200 to a message."""
+        """How long producers waited for the answer 200 to a message, as a histogram."""
         self._conversions = trio.CapacityLimiter(CONVERSIONS)
 
     def at_fault(self, fault: Fault) -> Answer:
-        """Return the answer of `faulty`, and count it."""
+        """Return the answer for a fault of the server, from `faulty`, and count it."""
         self.refusals[FAULTS[fault][0]] += 1
         return faulty(fault)
 
@@ -208,8 +210,8 @@ class GatewayFront:
             return refused(refusal)
 
     def _webhook(self, request: Request) -> Answer:
-        """Answer whether a sender of events may send them here. The answer does not reveal which queues exist.
-        CloudEvents, HTTP 1.1 Web Hooks, 4
+        """Answer the question whether a sender of events may send them here. The answer does not reveal which queues
+        exist. CloudEvents, HTTP 1.1 Web Hooks, 4
         """
         origin = _one(request, WEBHOOK_ORIGIN).casefold()
         if origin not in self._policy.webhook_origins:
@@ -280,7 +282,7 @@ class GatewayFront:
         return _json(200, accepted._asdict())
 
     def _admit(self, request: Request, queue: GatewayQueue) -> None:
-        """Refuse a message that no queue takes, or that comes too soon for this one."""
+        """Refuse a message that no queue takes, or that comes too soon for its queue or producer."""
         _check_length(request, LIMIT_BYTES)
         if self._policy.rate is not None and (wait_s := self._policy.rate.wait_s(queue.name)):
             raise Refusal(
@@ -288,7 +290,8 @@ class GatewayFront:
             )
 
     def _envelope(self, request: Request, key: str, options: MessageOptions) -> Envelope:
-        """Return what travels beside the body. An extension of the producer's own leaves no place for an envelope."""
+        """Return the envelope or extension that goes with the body. A producer's own extension leaves no room for an
+        envelope."""
         forwarded = self._policy.forwarding.taken
         return Envelope(
             content_type=_one(request, "Content-Type"),
@@ -321,7 +324,7 @@ class GatewayFront:
         return draft, envelope
 
     def _opened(self, request: Request, needed: TokenRole, facts: dict[str, str]) -> Opened:
-        """Return what the request may reach. Strangers do not learn which queues exist."""
+        """Return the permissions of the request. Strangers do not learn which queues exist."""
         if self._policy.tokens is not None:
             scheme, _, token = _one(request, "Authorization").partition(" ")
             opened = self._policy.tokens.opened_by(token.strip()) if scheme.casefold() == "bearer" else None
@@ -362,7 +365,7 @@ class GatewayFront:
         return await trio.to_thread.run_sync(body_of_text, text, kind, limiter=self._conversions)
 
     async def _body(self, request: Request, most_bytes: int, held: ExitStack) -> bytes:
-        """Return the whole body, once there is room for it; `held` gives the room back."""
+        """Return the whole body, once there is room for it; closing `held` gives the room back."""
         room = self._policy.room
         length = request.content_length
         wanted_bytes = most_bytes if length is None else length
@@ -406,7 +409,7 @@ def refused(refusal: Refusal) -> Answer:
 
 
 def _line(refusal: Refusal) -> str:
-    """Return a producer's text on one line, with escapes for characters that could upset a terminal."""
+    """Return a producer's text on one line, with escapes instead of characters that could upset a terminal."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(refusal))
 
 
@@ -424,7 +427,8 @@ def _json(status: int, value: dict[str, Any]) -> Answer:
 
 
 class _refused_as:  # noqa: N801
-    """Turns errors in the block into refusals with this code. A generator would take ten times as long."""
+    """Turns errors in the block into refusals with this code. A context manager made from a generator would take ten
+    times as long."""
 
     def __init__(self, code: Code) -> None:
         self._code = code
@@ -444,7 +448,7 @@ def _only(method: str, request: Request) -> None:
 
 
 def _check_length(request: Request, most_bytes: int) -> None:
-    """Refuse a body that says that it is larger."""
+    """Refuse a body whose Content-Length is above the limit."""
     length = request.content_length
     if length is not None and length > most_bytes:
         raise _too_large(f"{length:,} bytes", most_bytes)
@@ -466,7 +470,8 @@ def _one(request: Request, name: str) -> str:
 
 
 def _key_in(body: bytes, names: Sequence[str]) -> str:
-    """Return the id from fields of a JSON object, which are texts or whole numbers; empty if it has none of them.
+    """Return the id made from fields of a JSON object, which are texts or whole numbers; empty if the object has none
+    of them.
 
     Several fields give `A:B`. All characters except letters, digits and _.-~ are escaped, so ids stay distinct.
 

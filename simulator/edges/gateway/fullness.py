@@ -11,13 +11,13 @@ from mqproto.wire import MessageClass
 
 FULL: Final = MessageClass.NACK_Q_EXCEED_QUOTA.name
 FULL_S: Final = 10.0
-"""How long a queue counts as full after a message had no room in it."""
+"""How many seconds a queue counts as full after a message did not fit into it."""
 REMEMBERED: Final = 100_000
-"""The number of accepted messages, the last ones, whose queue is remembered."""
+"""The number of accepted messages whose queue is remembered. These are the most recent messages."""
 
 
 class FullQueues:
-    """Remembers the queues of messages, and which queues had no room."""
+    """Remembers the queues of messages, and which queues were full."""
 
     def __init__(self, now_s: Callable[[], float] = trio.current_time) -> None:
         self._now_s = now_s
@@ -38,7 +38,7 @@ class FullQueues:
             self._full_until_s[queue] = self._now_s() + FULL_S
 
     def wait_s(self, queue: str) -> float:
-        """The seconds until a message may be handed in for a queue; 0 if it may be handed in now."""
+        """Return the seconds until a message for a queue may be handed in; 0 if it may be handed in now."""
         wait_s = self._full_until_s.get(queue, 0.0) - self._now_s()
         if wait_s <= 0:
             self._full_until_s.pop(queue, None)

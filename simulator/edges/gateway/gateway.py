@@ -40,19 +40,19 @@ from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.resolve import is_bare
 
 PATIENCE_S: Final = 25.0
-"""How long a producer may wait for a submission that is under way."""
+"""How many seconds a producer may wait for a submission that is under way."""
 ELSEWHERE_S: Final = 0.05
-"""How long to wait for a message that is under way at another gateway."""
+"""How many seconds to wait for a message that is under way at another gateway."""
 TAKEN: Final = ("accepted", "duplicate-dropped")
 """The log's words for messages that are answered 200."""
 FINISH_AGAIN_S: Final = 1.0
-"""How long to wait before a failed write to the history is tried again."""
+"""How many seconds to wait before a failed write to the history is tried again."""
 
 
 class GatewayQueue(NamedTuple):
-    """A queue that messages are sent to.
+    """A queue to which messages are sent.
 
-    name: such as `destination\\orders`; the same whatever the producer called it.
+    name: such as `destination\\orders`; the same, whichever name the producer used.
     """
 
     name: str
@@ -81,7 +81,7 @@ def queue_named(topology: Topology, node: str, name: str) -> GatewayQueue:
 
 
 def queues_of(topology: Topology) -> list[GatewayQueue]:
-    """Return all queues that messages can be sent to."""
+    """Return all queues to which messages can be sent."""
     return [
         GatewayQueue(f"{node.name}\\{queue.name}", queue.transactional)
         for node in topology.nodes.values()
@@ -95,10 +95,9 @@ class PostedMessage:
 
     key: the producer's id, after the producer's name if it has one (`tokens.Opened`); empty for none, so that
     duplicates are not noticed.
-    admin_queue: the producer's own, which gets the acknowledgments instead of the gateway; empty for none.
-    headers: the forwarded headers in its envelope.
-    earlier: its key in versions in which ids had no producer's name in front; empty if it is the same.
-    callback: a URL that gets a report about its end; empty for none.
+    admin_queue: the producer's own administration queue, which gets the acknowledgments instead of the gateway; empty
+    for none. headers: the forwarded headers in its envelope. earlier: its key in earlier versions, in which ids had no
+    producer's name in front; empty if it is the same. callback: a URL that gets a report about its end; empty for none.
     holder: the name of the token of its request, for the log; empty for none.
     """
 
@@ -135,7 +134,7 @@ class PostedMessage:
 
 
 class Accepted(NamedTuple):
-    """The message is on disk at its first queue manager. If it was a duplicate, this is the id of the first message."""
+    """The message is on disk at its first queue manager. If it was a duplicate, the id is that of the first message."""
 
     id: str
     duplicate: bool
@@ -144,7 +143,7 @@ class Accepted(NamedTuple):
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """The node's record of a message, from which the history later learns how the message ended.
 
-    given: its key in the producer's form, if somebody gets a report about its end.
+    given: the message's key in the producer's form, if somebody gets a report about its end.
     """
 
     queue: str
@@ -193,7 +192,7 @@ class Gateway:
     Args:
         owner: the unique name of this gateway in the history, which stays the same across restarts.
         nursery: runs submissions, which continue even if producers disconnect.
-        limit: the most messages under way at once.
+        limit: the maximum number of messages under way at once.
         fullness: knows from confirmations which queues are full.
         on_end: reports the end of a message to those who wait for it, as for confirmations; it may raise HistoryError.
     """
@@ -224,16 +223,17 @@ class Gateway:
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
-        """Messages that the node may have and the history lacks. The next connection reports those not under way."""
+        """Messages that the node may have and the history lacks. The next connection reports those that are not under
+        way."""
 
     async def accept(self, handed: PostedMessage, held: ExitStack) -> Accepted:
-        """Return when the message is on disk, now or since an earlier request.
+        """Return once the message is on disk, because of this request or an earlier one.
 
         Args:
             held: closed when the message's memory is free again, perhaps after this returns.
 
         Raises:
-            Refusal: the message is not accepted, or this is not known yet.
+            Refusal: the message is not accepted, or it is not yet known whether it is.
         """
         place = scope_of(handed.queue.name), handed.key
         fingerprint = handed.fingerprint() if handed.key else ""
@@ -283,7 +283,8 @@ class Gateway:
         return trail
 
     def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
-        """Return how many messages were taken, by queue and the log's word, for these queues and all with any."""
+        """Return the number of accepted messages by queue and by the log's word, for these queues and all others that
+        have any."""
         named = dict.fromkeys((*queues, *(queue for queue, _ in self._counts)))
         return {(queue, what): self._counts[queue, what] for queue in named for what in TAKEN}
 
@@ -301,8 +302,8 @@ class Gateway:
         """Record in the history the outcomes that were missed because the node went away or this gateway died.
 
         Args:
-            ended: each ticket with its message id, or the reason why the node does not have it. They include all of the
-                last messages that the node accepted, even those already in the history.
+            ended: each ticket with its message id, or the reason why the node does not have it. They include all
+                messages that the node accepted last, even those already in the history.
 
         Raises:
             HistoryError: the history is not available.
@@ -392,7 +393,7 @@ class Gateway:
         """Drop a duplicate, or submit the message. Producers are answered before the history is written.
 
         Raises:
-            Refusal: the message is not accepted, or this is not known.
+            Refusal: the message is not accepted, or it is not known whether it is.
         """
         fingerprint = submission.fingerprint
         if not handed.key:
@@ -493,7 +494,8 @@ class Gateway:
         return message
 
     def _stamped(self, handed: PostedMessage) -> Draft:
-        """Return the draft with the origin in its envelope, if there is room. A producer's own extension stays."""
+        """Return the draft with the origin in its envelope, if there is room. A producer's own extension stays as it
+        is."""
         draft = handed.draft
         envelope = Envelope.of(draft.extension)
         if not envelope.producer_key or envelope.as_extension() != draft.extension:
@@ -517,13 +519,14 @@ class Gateway:
             await trio.sleep(FINISH_AGAIN_S)
 
     async def _arm(self, ticket: Ticket, message: str) -> None:
-        """Record in the history who waits for the end of a message."""
+        """Record in the history who is to get a report about the end of a message."""
         if ticket.callback:
             about = About(ticket.queue, ticket.key, ticket.given)
             await self._history.tell(armed(message, about, ticket.callback, self._owner))
 
     async def _tell_if_over(self, ticket: Ticket, message: str) -> None:
-        """Report the end of a message if it came before the history had its acceptance and who waits for its end."""
+        """Report the end of a message if it came before the history had its acceptance and the recipient of the
+        report."""
         if ticket.callback and self._on_end is not None:
             await self._on_end(message)
 

@@ -12,9 +12,9 @@ from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.places import Place
 
 FRESH_S: Final = 1.0
-"""How long the nodes' answers are used before the nodes are asked again."""
+"""How many seconds the nodes' answers are used before the nodes are asked again."""
 PATIENCE_S: Final = 2.0
-"""How long the nodes may take to answer. After that, their earlier answers stay in use."""
+"""How many seconds the nodes may take to answer. After that, their earlier answers stay in use."""
 
 
 class QueueNames:
@@ -22,7 +22,7 @@ class QueueNames:
 
     Args:
         place: the topology, and the directory of its nodes.
-        node: the node that messages are handed to.
+        node: the node to which messages are handed.
     """
 
     def __init__(self, place: Place, node: str) -> None:
@@ -32,7 +32,7 @@ class QueueNames:
         self._asking = trio.Lock()
         self._queues: dict[str, GatewayQueue] = {}
         self._names: dict[str, str] = {}
-        """The names that were looked up since the nodes were last asked."""
+        """The names that have been looked up since the nodes were last asked."""
 
     async def queue(self, name: str) -> GatewayQueue:
         """Return the queue for a name.
@@ -64,7 +64,7 @@ class QueueNames:
         return self._place.topology
 
     def at_node(self, queue: str) -> str:
-        """Return a queue's name at the node."""
+        """Return the name of a queue at the node."""
         if (name := self._names.get(queue)) is None:
             name = self._names[queue] = self._place.name_at(self._node, queue)
         return name

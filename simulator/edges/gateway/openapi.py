@@ -1,4 +1,4 @@
-"""The description of the gateway in OpenAPI 3.1 that it serves, made from its own tables and its policy."""
+"""The OpenAPI 3.1 description that the gateway serves, made from its own tables and its policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mqproto.simulator.edges.trigger.telling import CALLBACK, CALLBACK_TEXT, URL
 
 DAY_S: Final = 24 * 3_600.0
 OF_ALL: Final = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
-"""The codes that any request may get."""
+"""The codes that the answer to any request may have."""
 OF_MESSAGES: Final = tuple(
     code for code in Code if code not in (Code.NOT_FOUND, Code.UNKNOWN_MESSAGE, Code.METHOD_NOT_ALLOWED)
 )
@@ -42,7 +42,7 @@ def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[s
     """Return the OpenAPI document.
 
     Args:
-        keep_days: how long ids are remembered.
+        keep_days: for how many days ids are remembered.
     """
     never = _never(policy)
     certificate: dict[str, list[str]] = {"certificate": []} if policy.certificates else {}
@@ -100,7 +100,7 @@ def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[s
 def _of_messages(
     policy: ProducerPolicy, keep_days: float, never: frozenset[Code]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Describe how to hand in a message, and how to ask what has become of it."""
+    """Describe how to hand in a message, and how to ask what happened to it."""
     post: dict[str, Any] = {
         "operationId": "handIn",
         "summary": "Hand in a message; 200 once it is on disk.",
@@ -147,7 +147,7 @@ def _of_messages(
 
 
 def _never(policy: ProducerPolicy) -> frozenset[Code]:
-    """Return the codes that never occur under this policy."""
+    """Return the codes that cannot occur under this policy."""
     asked = {
         Code.UNAUTHORISED: policy.tokens is not None,
         Code.KEY_MISSING: policy.require_key,

@@ -1,7 +1,7 @@
 """The gateway's end of the connection to its node.
 
 The node keeps the outcome of a message under a ticket, in the transaction that accepts it, so no flush is needed here.
-It remembers the last 64 tickets. A message gives up its place when the history has its outcome. Until then, the message
+It remembers the last 64 tickets. A ticket gives up its place when the history has the outcome. Until then, the message
 64 places behind it waits. The journal has the gateway's name, and outcomes that the node has forgotten.
 """
 
@@ -29,11 +29,11 @@ from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import Guid, guid_text
 
 PATIENCE_S: Final = 5.0
-"""How long producers wait while the node is gone; after that, they are refused at once."""
+"""How many seconds producers wait while the node is gone; after that, they are refused at once."""
 AGAIN_S: Final = 0.25
-"""How long to wait before connecting to the node again."""
+"""How many seconds to wait before connecting to the node again."""
 SEEN_EVERY_S: Final = 1.0
-"""The most seconds by which the journal may lag behind the history, whose own time is updated as often."""
+"""The maximum number of seconds by which the journal may lag behind the history, whose own time is updated as often."""
 
 Ended = list[tuple[Ticket, MessageId | MqprotoError]]
 
@@ -52,7 +52,8 @@ def owner_in(journal: Path) -> str:
 async def history_known_to(
     journal: Path, url: str, keep_s: float | None, log: FilteringBoundLogger
 ) -> AsyncIterator[DocumentHistory]:
-    """Yield the document history, like `open_history`, and record in the journal that it belongs to this history.
+    """Yield the document history, like `open_history`, and record in the journal that the journal belongs to this
+    history.
 
     Raises:
         HistoryError: the history is not available, or lacks ids of this gateway.
@@ -115,7 +116,7 @@ class Outlet:
         """Stay connected. `task_status` gets the first connection.
 
         Args:
-            in_question: returns the tickets of messages that the node may have accepted without our knowledge.
+            in_question: returns the tickets of messages that the node may have accepted although we do not know.
             recover: gets the outcomes after each connection, before anything else happens.
         """
         trouble, has_started = "", False

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 PROBLEM_JSON: Final = "application/problem+json"
 """The content type of a refusal.  [RFC 9457] 3"""
 PROBLEM: Final = "urn:problem-type:mqproto:"
-"""The beginning of the type of a problem. It is not an address, and is the same at every gateway."""
+"""The beginning of the type of a problem, a URI. It is not an address, and is the same at every gateway."""
 
 
 class Code(StrEnum):
-    """The codes for producers, besides the status. Their meaning never changes."""
+    """The codes that producers get besides the HTTP status. Their meaning never changes."""
 
     MALFORMED = "malformed"
     BAD_HEADER = "bad-header"
@@ -80,12 +80,13 @@ MEANINGS: Final = {
     Code.TOO_SLOW: Meaning(503, 1, "the request did not come in time"),
     Code.OVERLOADED: Meaning(503, 2, "there is no room for more"),
 }
-"""A business error has no retry time, because the message was not accepted. After others, even 409, it may have been.
+"""The meanings of all codes. A business error has no retry time, because the message was not accepted. After other
+errors, even 409, it may have been accepted.
 """
 
 
 class Refusal(Exception):  # noqa: N818
-    """A message is not accepted, or not yet. The text is one line for the person who will fix the problem."""
+    """A message is not accepted, or not accepted yet. The text is one line for the person who will fix the problem."""
 
     def __init__(self, code: Code, text: str, retry_after_s: float | None = None) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""`mqproto gateway`: puts history, node, HTTP and signals together."""
+"""`mqproto gateway`, which puts history, node, HTTP and signals together."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 DAY_S: Final = 24 * 3_600.0
 DESCRIPTORS: Final = 64
-"""The number of files and sockets that are not clients' connections."""
+"""The number of file descriptors that are not clients' connections."""
 BACKLOG: Final = 1_024
 
 
@@ -134,7 +134,8 @@ async def run_gateway(
 def _recovery(
     gateway: Gateway, names: QueueNames
 ) -> tuple[Callable[[], Awaitable[list[Ticket]]], Callable[[Ended], Awaitable[None]]]:
-    """Return what asks for the messages in question, and what recovers their ends, at each connection to the node."""
+    """Return two functions for each connection to the node: one asks for the messages in question, one recovers their
+    ends."""
     is_cleared = False
 
     async def in_question() -> list[Ticket]:
@@ -160,7 +161,7 @@ def _monitored(
     confirmations: ConfirmationReader,
     teller: Teller | None,
 ) -> Monitored:
-    """Return the metrics, and what is wrong if something is."""
+    """Return the metrics, and what is wrong, if anything."""
     from mqproto.simulator.base.http.monitoring import Monitored
     from mqproto.simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
 
@@ -261,7 +262,7 @@ def _policy(
 
 
 def _make_room(connections: int) -> None:
-    """Make sure that enough sockets can be open.
+    """Make sure that enough sockets can be opened.
 
     Raises:
         UsageError: the system allows fewer.

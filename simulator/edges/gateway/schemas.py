@@ -27,14 +27,14 @@ UINT32: Final = (
     "(?:0|[1-9][0-9]{0,8}|[1-3][0-9]{9}|4[01][0-9]{8}|42[0-8][0-9]{7}|429[0-3][0-9]{6}|4294[0-8][0-9]{5}"
     "|42949[0-5][0-9]{4}|429496[0-6][0-9]{3}|4294967[01][0-9]{2}|42949672[0-8][0-9]|429496729[0-5])"
 )
-"""A number of 32 bits, without zeros before it."""
+"""The pattern of a 32-bit number without leading zeros."""
 _TAIL: Final = "%[89ABab][0-9A-Fa-f]"
 ENCODED: Final = (
     rf"(?:[\t -$&-~]|%(?![0-9A-Fa-f]{{2}})|%0[1-9A-Fa-f]|%[1-7][0-9A-Fa-f]|%(?:[Cc][2-9A-Fa-f]|[Dd][0-9A-Fa-f]){_TAIL}"
     rf"|%[Ee]0%[ABab][0-9A-Fa-f]{_TAIL}|%[Ee][1-9A-CEFa-cef](?:{_TAIL}){{2}}|%[Ee][Dd]%[89][0-9A-Fa-f]{_TAIL}"
     rf"|%[Ff]0%[9ABab][0-9A-Fa-f](?:{_TAIL}){{2}}|%[Ff][1-3](?:{_TAIL}){{3}}|%[Ff]4%8[0-9A-Fa-f](?:{_TAIL}){{2}})"
 )
-"""A character of percent-encoded UTF-8, except NUL; any other percent sign stands for itself.  [RFC 3629] 4"""
+"""The pattern of a character of percent-encoded UTF-8, except NUL; any other percent sign represents itself."""
 BODY_TYPES: Final = (
     f"{UINT32}|0x[0-9A-Fa-f]{{1,8}}|bytes|{'|'.join(map(re.escape, BY_NAME))}"
     f"|xml(?::(?:json|{'|'.join(TYPES)}|(?:ArrayOf)+[A-Z][A-Za-z0-9]*))?"
@@ -67,7 +67,7 @@ def key(length: int) -> str:
 
 
 def text(pattern: str, example: str = "") -> Schema:
-    """Return the schema of a header that may be empty."""
+    """Return the schema of a text header, which may be empty."""
     return {
         "type": "string",
         "pattern": f"^(?:{pattern})?$",

@@ -12,9 +12,9 @@
     queues = ["orders", "notes"]
     producer = "shop"
 
-`mqproto tokens` writes it; the token itself is not stored. Each token has 256 random bits, so nobody can guess it. A
-deliberately slow hash, which passwords need because people choose them, would not add protection, but would slow down
-each request. A queue without a token is closed.
+`mqproto tokens` writes this file, which does not have the tokens themselves. Each token has 256 random bits, so nobody
+can guess it. A deliberately slow hash, which passwords need because people choose them, would not add protection, but
+would slow down each request. A queue is closed if no token opens it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.secretfile import read_secret
 
 PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
-"""The form of the name of a producer with its own ids. The separator between name and id occurs in no name."""
+"""The pattern of the name of a producer with its own ids. The separator between name and id occurs in no name."""
 EVERY: Final = "*"
-"""Stands for every queue, because no queue can have this name.  [MS-MQMQ] 2.1.1"""
+"""The word for every queue. No queue can have this name.  [MS-MQMQ] 2.1.1"""
 
 
 class TokenRole(StrEnum):
@@ -52,7 +52,7 @@ class TokenRole(StrEnum):
     ALL = "all"
 
     def may(self, needed: TokenRole) -> bool:
-        """Whether this role permits what another role does."""
+        """Return whether this role permits what another role does."""
         return self in (TokenRole.ALL, needed)
 
 
@@ -70,7 +70,7 @@ class Opened(NamedTuple):
     holder: str = ""
 
     def whole(self, key: str) -> str:
-        """Return a producer's id in the form used behind the gateway, where it is unique among all producers."""
+        """Return a producer's id in the form used beyond the gateway, where it is unique among all producers."""
         return f"{self.producer}/{key}" if self.producer and key else key
 
 
@@ -89,7 +89,7 @@ class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     made: datetime | None = None
 
     def opens(self, whole: Callable[[str], str]) -> Collection[str] | None:
-        """Return the queues by their full names, which `whole` returns; None for all queues."""
+        """Return the full names of the queues, which `whole` returns; None for all queues."""
         return None if EVERY in self.queues else frozenset(map(whole, self.queues))
 
     def producer_of(self, name: str) -> str:
@@ -107,14 +107,14 @@ class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class Opener(Protocol):
-    """Knows tokens."""
+    """Knows tokens and their permissions."""
 
     def opened_by(self, token: str) -> Opened | None:
         """Return the permissions of a token; None if it is unknown."""
 
 
 class Tokens:
-    """Tokens by their hashes.
+    """The known tokens, by their hashes.
 
     Raises:
         UsageError: the name of a producer is not valid.
@@ -143,7 +143,7 @@ class Tokens:
             raise UsageError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
     def opened_by(self, token: str) -> Opened | None:
-        """The same as `Opener.opened_by`, in a time that is the same for every token."""
+        """Do the same as `Opener.opened_by`, in a time that does not depend on the token."""
         given = hashlib.sha256(token.encode("utf-8")).digest()
         found: Opened | None = None
         for digest, opened in self._holders:
@@ -155,7 +155,7 @@ class Tokens:
 class TokenFile:
     """The current tokens of a file. A revoked token is refused from the next request on.
 
-    An unreadable file changes nothing, and is logged: a typing error should not shut out all producers.
+    An unreadable file changes nothing, and is logged, because a typing error should not shut out all producers.
 
     Raises:
         UsageError: the file cannot be read at the start.
@@ -169,7 +169,7 @@ class TokenFile:
         self._tokens = Tokens.read(path, whole)
 
     def opened_by(self, token: str) -> Opened | None:
-        """The same as `Opener.opened_by`."""
+        """Do the same as `Opener.opened_by`."""
         state = self._state_now()
         if state != self._state:
             self._state = state
@@ -195,7 +195,8 @@ def holders_in(path: Path) -> dict[str, TokenHolder]:
     """Return the tokens of a file by name.
 
     Raises:
-        UsageError: the file cannot be read, others can read it, or it is not a file of tokens. No token is in the text.
+        UsageError: the file cannot be read, others can read it, or it is not a file of tokens. The error text contains
+            no token.
     """
     return holders_of(read_secret(path, "the tokens"), str(path))
 

@@ -1,8 +1,8 @@
-"""The document history: the outcome of each message, by an identifier that stays the same over all retries.
+"""The document history: the outcome of each message, under an identifier that stays the same over all retries.
 
 Gateways and triggers use history.py. documents.py has the one statement that changes documents, forgetting.py deletes
 old ones, leaders.py decides which trigger delivers from a queue, outbox.py has the reports to send, and tables.py has
-the tables. databases.py opens SQLite and PostgreSQL, sqlitefile.py is the fast way to a file, and errors.py explains
+the tables. databases.py opens SQLite and PostgreSQL, sqlitefile.py is the fast access to a file, and errors.py explains
 errors.
 """
 

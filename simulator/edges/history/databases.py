@@ -19,12 +19,12 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.history.errors import SQLITE_ADVICE, HistoryError
 
 BUSY_S: Final = 10
-"""How long another program may block us, and how long a server may take for a statement."""
+"""How many seconds another program may block us, and how many seconds a server may take for a statement."""
 CONNECT_S: Final = 5
 BEGIN: Final = "BEGIN IMMEDIATE"
-"""Begins a transaction as a writer, because a reader that begins to write may fail."""
+"""The statement that begins a transaction as a writer. A reader that begins to write may fail."""
 APPLICATION_ID: Final = int.from_bytes(b"mqdh")
-"""Marks an SQLite file as a document history."""
+"""The number that marks an SQLite file as a document history."""
 PRAGMAS: Final = (
     "synchronous = FULL",
     # macOS flushes to the disk itself only if that is asked for by name.
@@ -41,7 +41,7 @@ OPTIONS: Final = {
     "keepalives_interval": BUSY_S // 5,
     "keepalives_count": 3,
 }
-"""Options of libpq, unless the URL sets them."""
+"""The options of libpq that apply unless the URL sets them."""
 SETTINGS: Final = (
     f"SET statement_timeout = '{BUSY_S}s'",
     f"SET lock_timeout = '{BUSY_S}s'",
@@ -52,7 +52,7 @@ SETTINGS: Final = (
 
 
 def parsed(text: str) -> URL:
-    """Return the URL of a database of a supported kind.
+    """Return the URL that a text stands for. Its database is of a supported kind.
 
     Raises:
         UsageError: the text is not such a URL.
@@ -91,7 +91,7 @@ def address_of(url: URL) -> str:
 
 
 def claim(db: Connection) -> None:
-    """Mark a database as ours. Of several programs that would make tables at the same time, only one makes them."""
+    """Mark a database as ours. If several programs want to make tables at the same time, only one makes them."""
     if db.dialect.name == "sqlite":
         db.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
     else:

@@ -1,8 +1,8 @@
 """The documents of a history, and the one statement that changes them.
 
-A row is a document: the state of a message, by an identifier that stays the same over all its retries. Simultaneous
-calls form one transaction with one flush, and one statement for all their documents, in the order of their keys. So two
-processes on one database never deadlock. All of this blocks, so history.py calls it in a thread.
+A row is a document: the state of a message, under an identifier that stays the same over all its retries. Simultaneous
+calls share one transaction with one flush. One statement changes all their documents, in the order of their keys, so
+two processes on one database never deadlock. All of this blocks, so history.py calls it in a thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from mqproto.simulator.edges.history.tables import (
 )
 
 EXPIRE_EVERY_S: Final = 10.0
-"""How often to delete documents that are too old."""
+"""The interval, in seconds, at which documents that are too old are deleted."""
 BUSY_PAUSE_S: Final = 0.02
 
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
@@ -78,7 +78,7 @@ class Record(NamedTuple):
     """The history's record of a document.
 
     owner: the name of the gateway or trigger that started it.
-    attempts: how often it was begun; this is known even for an ABSENT document.
+    attempts: how often the document was begun; this is known even for an ABSENT document.
     outcome: the outcome that `finish` stored last.
     origin: as in `Begin`.
     """
@@ -91,7 +91,7 @@ class Record(NamedTuple):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it is unknown if the message was processed."""
+        """Whether it is unknown whether the message was processed."""
         return self.entry is Entry.STARTED or (self.entry is Entry.ABSENT and bool(self.outcome))
 
 
@@ -101,7 +101,7 @@ class Begin:
 
     ticket: a number, not 0, that is unique to this call; if its answer is lost, the call is repeated with the same
     number.
-    epoch: the epoch of the leader that asks (leaders.py); 0 without a leader.
+    epoch: the epoch of the leader that makes the call (leaders.py); 0 without a leader.
     origin: the origin of its message (lives.py); empty if unknown.
     """
 
@@ -117,7 +117,7 @@ class Begin:
 class Finish:
     """Record how a document ended.
 
-    ticket: the ticket with which it was begun; 0 if unknown. A document that others began is never made absent.
+    ticket: the ticket with which it was begun; 0 if unknown. A document that another caller began is never made absent.
     epoch: as in `Begin`.
     """
 
@@ -149,7 +149,7 @@ class StartedBy:
 class Reopen:
     """Make a started or failed document absent, and forget its attempts.
 
-    origin: also reopen a completed document if its message has this origin; empty for no such document.
+    origin: a completed document is reopened, too, if its message has this origin; empty to reopen none.
     """
 
     scope: str
@@ -161,8 +161,8 @@ Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
 Call: TypeAlias = Change | LookUp | StartedBy | Reopen | Election | Posting
 Answer: TypeAlias = Record | list[str] | Leader | Hook | OutboxWork | FencedError | None
-"""The answers to Begin and LookUp; to StartedBy; to BecomeLeader and WhoLeads; to Find; to Due; to a former leader; to
-all others.
+"""The possible answers: to Begin and LookUp; to StartedBy; to BecomeLeader and WhoLeads; to Find; to Due; to a former
+leader; and to all other calls.
 """
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
@@ -172,7 +172,8 @@ GIVE_WAY: Final = {
     Entry.FAILED: (Entry.ABSENT, Entry.STARTED),
     Entry.COMPLETED: (Entry.ABSENT, Entry.STARTED, Entry.FAILED),
 }
-"""For each new entry, the entries that it replaces. A completed document keeps its entry and its first outcome."""
+"""For each new entry, the earlier entries that it replaces. A completed document keeps its entry and its first
+outcome."""
 
 
 class Documents:
@@ -182,7 +183,7 @@ class Documents:
         url: see databases.py.
         keep_s: how long all users of the history keep an entry after its last change; None for the history's own
             setting. A started document is kept until it ends.
-        clock: the time, in seconds since 1970, which is only shown.
+        clock: returns the time in seconds since 1970, which is only shown.
         passed_s: returns the seconds that have passed.
         warn: called with a warning if the clock is wrong.
         seen: what a gateway's journal knows about its history; None without a journal, or with a new one.
@@ -217,7 +218,8 @@ class Documents:
         self._expire_at_s = passed_s()
         self._engine = engine_for(where)
         self.is_here = self._engine.dialect.name == "sqlite"
-        """Whether it is a file on this machine, not a server. Its transactions take little longer than their flushes.
+        """Whether it is a file on this machine, not a server. If it is a file, its transactions take little longer than
+        their flushes.
         """
         self._change = change_statement(
             sqlite.insert(documents) if self.is_here else postgresql.insert(documents)
@@ -260,7 +262,8 @@ class Documents:
 
         Args:
             keys: only documents with one of these keys; empty for all.
-            about: only documents with this as their key, with or without a producer's name, or in their outcome.
+            about: only documents whose key is this text, with or without a producer's name, or whose outcome contains
+                it.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -301,7 +304,7 @@ class Documents:
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:
-        """Yield in a read transaction that neither blocks writers nor is blocked by them.
+        """Yield a connection in a read transaction that neither blocks writers nor is blocked by them.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -315,7 +318,7 @@ class Documents:
     def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
         """Carry out all calls, with their changes on disk. Return the answer or the error of each.
 
-        They count as simultaneous, so they are carried out in any convenient order.
+        The calls count as simultaneous, so they are carried out in any convenient order.
         """
         try:
             with located(self.name, self._engine):
@@ -331,9 +334,9 @@ class Documents:
             return [error] * len(calls)
 
     def carry_out_at_once(self, calls: Sequence[Call]) -> list[Answer | MqprotoError] | None:
-        """Do the same as `carry_out`, if it takes no longer than a flush of this machine's disk.
+        """Do the same as `carry_out`, if that takes no longer than a flush of this machine's disk.
 
-        Return None if it may take longer, or failed. Then it does no harm to repeat the calls.
+        Return None if it may take longer, or if it failed. The calls can then be repeated without harm.
         """
         if not self.is_here:
             return None
@@ -440,7 +443,7 @@ class Documents:
         return sorted(db.execute(keys).scalars())
 
     def _expire(self, *, at_once: bool) -> None:
-        """Delete documents that are too old, from time to time, and a limited number at a time.
+        """Delete documents that are too old: from time to time, and only a limited number each time.
 
         This is a separate transaction, and skips rows that others have locked, so it blocks nobody.
         """
@@ -461,7 +464,7 @@ class Documents:
         return self.since_s > 0 and self._own_time.now_s < self.since_s + self.keep_s
 
     def forgotten(self) -> tuple[int, float]:
-        """Return how many accepted messages of gateways were forgotten, and when the last of them changed.
+        """Return how many accepted messages of gateways were forgotten, and when the last of these had changed.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -471,7 +474,7 @@ class Documents:
         return count, last_s
 
     def _set_up(self) -> None:
-        """Make the tables if there are none, and check that they have this layout."""
+        """Make the tables if there are none, and check that they have the current layout."""
         deadline_s = time.monotonic() + BUSY_S
         while True:
             try:
@@ -513,7 +516,8 @@ class Documents:
 def change_statement(insertion: Insertion) -> Insert:
     """Return a statement that inserts each row, or replaces the existing entry if the new one may do so.
 
-    It returns scope, key, attempts and outcome of rows that it inserted or changed. A begun document keeps its outcome.
+    It returns scope, key, attempts and outcome of rows that it inserted or changed. A document that is begun keeps its
+    outcome.
     """
     old, new = documents.c, insertion.excluded
     is_begun, is_absent = new.entry == CONSTANTS[Entry.STARTED], new.entry == CONSTANTS[Entry.ABSENT]
@@ -545,7 +549,7 @@ def change_statement(insertion: Insertion) -> Insert:
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
     """Yield the changes in rounds in which each document occurs once, in the order of their keys.
 
-    A change that ends a document comes before one that begins it, so that a caller that could not begin it finds the
+    A change that ends a document comes before a change that begins it, so that a caller that cannot begin it finds the
     reason.
     """
     left = sorted(calls, key=lambda call: (call.scope, call.key, isinstance(call, Begin)))

@@ -1,4 +1,4 @@
-"""Errors of a document history. Each is one line and says what to do. No line shows a password."""
+"""Errors of a document history. Each is one line that says what to do. No line shows a password."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy",
     sqlite3.SQLITE_BUSY: "another program keeps it locked: let that end",
 }
-"""Advice by SQLite's primary result code. Any other code is a failure of the disk itself."""
+"""Advice by SQLite's primary result code. Any other code means that the disk itself has failed."""
 POSTGRESQL_ADVICE: Final = {
     "25006": "it is read-only: name the server that takes writes, and a user who may write",
     "3F000": "no schema to make its tables in: create one, or name it in the search_path",
@@ -46,7 +46,7 @@ POSTGRESQL_ADVICE: Final = {
     "57P01": "the server is stopping: start it again",
     "57P03": "the server is starting or stopping: wait for it",
 }
-"""Advice by SQLSTATE.  PostgreSQL's documentation, appendix A. Other errors are shown in the server's own words."""
+"""Advice by SQLSTATE.  PostgreSQL's documentation, appendix A. Other errors are shown as the server words them."""
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def advice(error: DBAPIError) -> str:
-    """Return advice for an error of either database."""
+    """Return advice for an error of either kind of database."""
     code = primary_code(error.orig) if error.orig is not None else None
     if code is not None:
         return SQLITE_ADVICE.get(code, f"its disk fails ({first_line(error)}): look to it")

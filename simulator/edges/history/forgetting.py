@@ -1,7 +1,7 @@
 """Forgets old documents. An id that is used again later counts as new. The number of forgotten ids is kept.
 
 Age is measured only by the history's own time: the seconds in which some program had it open. So a wrong or jumping
-clock makes it forget nothing, and a history that nobody has open does not age.
+clock never makes it forget anything, and a history that nobody has open does not age.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.tables import BEGINS_S, NOT_STARTED, documents, layouts
 
 FORGET_ROWS: Final = 1_000
-"""How many documents to forget at a time."""
+"""How many documents are forgotten at a time."""
 GATEWAY: Final = "gateway/"
 TRIGGER: Final = "trigger/"
-"""The prefixes of two kinds of scopes: for ids that arrived over HTTP, and for deliveries under the same ids."""
+"""The prefixes of two kinds of scopes: those of ids that arrived over HTTP, and those of deliveries under the same
+ids."""
 
 MOVED_EVERY_S: Final = 1.0
-"""How often to update the history's own time in the database."""
+"""The interval, in seconds, at which the history's own time is updated in the database."""
 LEAP_S: Final = 600.0
-"""The most that one update adds, because a machine's clock may leap when it is resumed."""
+"""The maximum number of seconds that one update adds. A machine's clock may leap when the machine is resumed."""
 
 TOLERANCE_S: Final = 60.0
 HARMLESS: Final = "no id is forgotten by that, but see that it is right, as people read dates"
@@ -35,12 +36,12 @@ _Place = tuple[str, str]
 
 
 def passed_s() -> float:
-    """Return the seconds since the machine's start, including sleep, independent of the date."""
+    """Return the seconds since the machine's start, including sleep, independently of the date."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class OwnTime:
-    """A history's own time, from the viewpoint of one of the programs that have it open.
+    """A history's own time, as seen by one of the programs that have the history open.
 
     Each program adds the time since the last update, so two simultaneous programs do not count it twice.
 
@@ -61,7 +62,8 @@ class OwnTime:
         return self._now_s + min(self._passed_s() - self._at_s, LEAP_S)
 
     def look(self, db: Connection, *, every_s: float = MOVED_EVERY_S) -> float:
-        """Return the time. Read it from the database if the last look was this long ago; then `move` has to follow.
+        """Return the time. If the last look was this long ago, read the time from the database; `move` then has to
+        follow.
 
         Raises:
             HistoryError: the time has gone back.
@@ -88,7 +90,7 @@ class OwnTime:
 
 
 class DateWatch:
-    """Checks whether a clock can be trusted. Dates are only shown, and nothing depends on them.
+    """Checks whether a clock can be trusted. Nothing depends on dates; they are only shown.
 
     Args:
         clock: Unix time.
@@ -126,7 +128,7 @@ def newest_s(db: Connection) -> float:
 
 
 def forget(db: Connection, keep_s: float, now_s: float) -> bool:
-    """Delete a limited number of documents that have not changed for this long. Return whether these were all of them.
+    """Delete a limited number of documents that have not changed for this long. Return whether none are left.
 
     Rows that others have locked are skipped, so this blocks nobody.
     """
@@ -156,7 +158,7 @@ def forget(db: Connection, keep_s: float, now_s: float) -> bool:
 def _delivered_later(
     db: Connection, found: Iterable[_Place], since_s: float, now_s: float
 ) -> dict[_Place, float]:
-    """Return those of these ids whose deliveries are not forgotten yet, with the times of the deliveries.
+    """Return the ids among these whose deliveries are not forgotten yet, with the times of the deliveries.
 
     An id is kept as long as its delivery. Otherwise a producer could use it again, and the new message would count as
     already delivered.
@@ -184,8 +186,8 @@ def _count(db: Connection, changed_s: Collection[float]) -> None:
 
 
 def same_scope(places: Iterable[_Place]) -> Iterator[ColumnElement[bool]]:
-    """Yield conditions, one for each scope, that find these documents by the index, because SQLite uses no index for
-    pairs.
+    """Yield conditions, one for each scope, with which the index finds these documents. SQLite does not use an index
+    for pairs.
     """
     keys_of = defaultdict[str, set[str]](set)
     for scope, key in places:

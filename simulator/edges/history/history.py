@@ -1,6 +1,6 @@
-"""The document history: the outcome of each message, by an identifier that stays the same over all retries.
+"""The document history: the outcome of each message, under an identifier that stays the same over all retries.
 
-Before a message is processed it is begun here, and afterwards finished. Of all callers that begin one document, in any
+A message is begun here before it is processed, and finished afterwards. Of all callers that begin one document, in any
 process or, if the database is a server, on any machine, exactly one finds it absent and has to process it. A later
 caller finds it started, completed or failed, and decides by the tables of mqproto/edge/exactlyonce.py.
 
@@ -9,8 +9,8 @@ caller finds it started, completed or failed, and decides by the tables of mqpro
             ...
             await history.finish("trigger/orders", key, Attempt.SUCCEEDED)
 
-When a method returns, its change is on disk. After a HistoryError or a cancellation, the change may have happened: a
-repeated call gives the same answer. Simultaneous calls form one transaction with one flush.
+When a method returns, its change is on disk. After a HistoryError or a cancellation, the change may or may not have
+happened; a repeated call gives the same answer. Simultaneous calls form one transaction with one flush.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ __all__ = ["DocumentHistory", "FencedError", "HistoryError", "Hook", "Leader", "
 T = TypeVar("T")
 KEY_LIMIT: Final = 512
 NAME_LIMIT: Final = 160
-"""The most characters of a key, and of a scope or owner. PostgreSQL cannot index more if each character takes four
-bytes.
+"""The maximum length of a key, a scope or an owner, in characters. PostgreSQL cannot index more if each character takes
+four bytes.
 """
 OUTCOME_LIMIT_BYTES: Final = 65_536
 BATCH_LIMIT: Final = 500
-"""The most calls in one transaction."""
+"""The maximum number of calls in one transaction."""
 COMPANY_S: Final = 0.005
-"""How long a patient call waits at most."""
+"""The maximum time, in seconds, that a patient call waits."""
 NO_CHARACTER: Final = re.compile("[\0\ud800-\udfff]")
-"""Characters that PostgreSQL cannot store in a text: NUL and surrogates."""
+"""The characters that PostgreSQL cannot store in a text: NUL and surrogates."""
 TICKETS_LIMIT: Final = 10_000
 TICKET_BITS: Final = 62
 
@@ -88,11 +88,11 @@ async def open_history(
 
     Args:
         url: `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`; see databases.py.
-        keep_s: the least time for which all users of this history keep an entry after its last change; None for the
-            history's own setting, which begins as 30 days. After that, a repeated document counts as new. A document
-            that was started and never finished is kept until somebody finishes it: only a person or a resolver can tell
-            whether it was processed.
-        clock: the time, in seconds since 1970, which is only shown.
+        keep_s: the minimum time for which all users of this history keep an entry after its last change; None for the
+            history's own setting, which is 30 days at first. After that, a repeated document counts as new. A document
+            that was started and never finished is kept until somebody finishes it, because only a person or a resolver
+            can tell whether it was processed.
+        clock: returns the time in seconds since 1970, which is only shown.
         passed_s: returns the seconds that have passed. Entries age only by these, while a program has the history open.
         log: gets `clock-wrong` for a wrong clock, and `ids-unknown` for ids that an operator has accepted as lost; the
             history continues to work.
@@ -139,10 +139,10 @@ class DocumentHistory:
         self._documents = documents
         self._waiting = deque[_PendingCall]()
         self._due_s = inf
-        """The time at which the first patient call has waited long enough for others."""
+        """The time, in seconds, at which the first patient call will have waited long enough for others."""
         self._work = trio.Event()
         self._pause = trio.CancelScope()
-        """The scope of the wait for work. A patient call does not end it, but shortens it."""
+        """The scope of the wait for work. A patient call does not end the wait, but shortens it."""
         self._is_closed = False
         self._unanswered = _Tickets()
         """The tickets of calls that began a document, but lost their answer, by scope, key and owner."""
@@ -151,7 +151,7 @@ class DocumentHistory:
 
     @property
     def keep_s(self) -> float:
-        """How long an entry is kept after it has changed."""
+        """How many seconds an entry is kept after its last change."""
         return self._documents.keep_s
 
     @property
@@ -215,7 +215,7 @@ class DocumentHistory:
     ) -> None:
         """Record that a document's processing ended: its entry is now the one in ENTRY_AFTER.
 
-        After FAILED_FOR_NOW it is absent; with an outcome, which says why, it is still in doubt. A completed document
+        After FAILED_FOR_NOW it is absent or, with an outcome that says why, still in doubt. A completed document
         stays completed, with its first outcome; a permanent failure gives way only to a success.
 
         Args:
@@ -248,7 +248,7 @@ class DocumentHistory:
         await self._ask(Reopen(scope, key, origin))
 
     async def look(self, scope: str, key: str) -> Record:
-        """The history's record of a document."""
+        """Return the history's record of a document."""
         _check(scope, key)
         return await self._asked(Record, LookUp(scope, key))
 
@@ -260,7 +260,8 @@ class DocumentHistory:
     # Leaders
 
     async def lead(self, scope: str, name: str, ticket: int, instead: Leader | None = None) -> Leader:
-        """Return the leader. This is `name` if there was none, or if the leader was `instead` and has not beaten since.
+        """Return the leader. This is `name` if there was no leader, or if the leader was `instead` and its beat has not
+        changed since.
 
         Args:
             ticket: a number, not 0, that identifies this process.
@@ -308,7 +309,7 @@ class DocumentHistory:
         return hook
 
     async def tell(self, hook: Hook, epoch: int = 0) -> None:
-        """Queue the report about an end, once, or prepare it if the end is not known yet.
+        """Queue the report about an end, only once, or prepare it if the end is not known yet.
 
         Raises:
             FencedError: its scope has another leader; no report is queued.
@@ -320,11 +321,11 @@ class DocumentHistory:
         return await self._asked(OutboxWork, Due(sender, limit))
 
     async def attempted(self, identifier: str, *, has_heard: bool, again_s: float | None = None) -> None:
-        """Note that a report was delivered, will be repeated after this time, or was given up."""
+        """Note that a report was delivered, or given up, or will be repeated after this time."""
         await self._ask(Attempted(identifier, has_heard, again_s))
 
     async def _asked(self, kind: type[T], call: Call, *, patient: bool = False) -> T:
-        """Return the answer to a call, which has this type."""
+        """Return the answer to a call. It has the given type."""
         answer = await self._ask(call, patient=patient)
         assert isinstance(answer, kind)
         return answer
@@ -383,7 +384,7 @@ class DocumentHistory:
 
 
 class _Tickets(dict[tuple[str, ...], int]):
-    """The tickets of the last calls, which must be distinguished from other programs' calls."""
+    """The tickets of the last calls, which distinguish them from other programs' calls."""
 
     def keep(self, place: tuple[str, ...], ticket: int) -> None:
         self[place] = ticket

@@ -1,12 +1,12 @@
 """Chooses the leader among the triggers of one queue; the others stand by.
 
 The epoch is a fencing token: it only rises, with each new leader. A leader writes only in transactions that check that
-its epoch is still the last. So a leader that was stopped or cut off can no longer write once another has taken over. An
-epoch is at least the Unix time in seconds at its start, so nodes and consumers that have seen earlier epochs can also
-trust those of a new history.
+its epoch is still the latest. So a leader that was stopped or cut off can no longer write once another has taken over.
+An epoch is at least the Unix time, in seconds, at which it began. So even after earlier epochs, nodes and consumers can
+trust the epochs of a new history.
 
-Clocks are never compared. A leader raises its beat regularly. A standby watches the beat on its own clock, and takes
-over if the beat has not changed for long enough.
+Clocks are never compared. A leader regularly increases a number, its beat. A standby watches the beat on its own clock,
+and takes over if the beat has not changed for long enough.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqproto.simulator.edges.history.tables import leaders
 
 
 class FencedError(MqprotoError):
-    """Another program is the leader, or was the leader meanwhile. Nothing was written."""
+    """Another program is the leader, or has been the leader in the meantime. Nothing was written."""
 
 
 class Leader(NamedTuple):
@@ -75,7 +75,8 @@ Election: TypeAlias = BecomeLeader | LeaderSays | WhoLeads
 
 
 def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError | None:
-    """Carry out a call at this time. Calls that only a leader may make return None, or FencedError to others."""
+    """Carry out a call about leaders at this time. A call that only a leader may make is answered with None, or
+    FencedError for others."""
     match call:
         case WhoLeads():
             return _leader(db, call.scope)
@@ -94,7 +95,7 @@ def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError |
 
 
 def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, int], FencedError]:
-    """Return those of these scopes and epochs that have ended. The others cannot end before the transaction ends."""
+    """Return the scopes and epochs among these that have ended. The others cannot end before the transaction ends."""
     asked = {call for call in calls if call[1]}
     if not asked:
         return {}

@@ -1,5 +1,4 @@
-"""Lets a history and the journals of its gateways know each other, so that no gateway uses a history that lacks its
-ids.
+"""Records in the journals of gateways which history they use, so that no gateway uses a history that lacks its ids.
 
 A history has a life, which is a random name. A gateway's journal keeps this life, and the last known value of the
 history's own time (forgetting.py):
@@ -34,19 +33,19 @@ from mqproto.simulator.edges.history.forgetting import newest_s
 from mqproto.simulator.edges.history.tables import LIFE_BYTES, layouts
 
 APART_S: Final = 10.0
-"""The most by which two programs' values of the history's own time can differ, with a margin."""
+"""The maximum difference, in seconds, between two programs' values of the history's own time, with a margin."""
 LIFE: Final = re.compile(rf"[0-9a-f]{{{2 * LIFE_BYTES}}}|{EARLIER}")
 
 
 def origin(life: str, now_s: float, keep_s: float) -> str:
-    """Return a message's origin: the life and the time of the history that took it, and since when this history has all
-    ids.
+    """Return a message's origin: the life and the own time of the history that took it, and the time since which that
+    history has all ids.
     """
     return f"{life} {now_s:.3f} {now_s - keep_s:.3f}"
 
 
 def is_forgotten(earlier: str, later: str) -> bool:
-    """Whether the later message's history had already forgotten the earlier message when it took the later one.
+    """Return whether the later message's history had already forgotten the earlier message when it took the later one.
 
     Args:
         earlier, later: their origins, or any text that a sender has written instead.
@@ -59,11 +58,11 @@ def is_forgotten(earlier: str, later: str) -> bool:
 
 
 def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) -> str:
-    """Return the ids that a history lacks and that this journal's gateway had, as described by an operator; or an empty
-    text.
+    """Return, as an operator described them, the ids that this journal's gateway had and that the history lacks; or an
+    empty text.
 
     Args:
-        is_new: whether the history was made just now; if this fails, it is not made.
+        is_new: whether the history is being made now; if this call fails, it is not made.
 
     Raises:
         HistoryError: the history lacks ids, and no operator has accepted that.
@@ -92,7 +91,7 @@ def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) ->
 
 
 def adopt(db: Connection, life: str) -> str:
-    """Let a history continue the history of this life, which may be its own. Return the ids that it lacks.
+    """Let a history continue the history with this life, which may be its own. Return the ids that it lacks.
 
     Raises:
         UsageError: there is no life of this name.

@@ -1,16 +1,16 @@
 """Moves a history with all its contents to another database, SQLite or PostgreSQL, while programs use it.
 
     here                                              there
-    triggers note what changes                        layout MOVED: no program opens it
+    database triggers note changes                        layout MOVED: no program opens it
         ──── all rows, in batches, each with the place up to which it goes ────►
         ──── what was changed since ────►
     nobody else reads or writes
         ──── the rest of it ────►
     tables renamed, layout MOVED: no program goes on
                                                       this layout: programs open it
-If the move is killed, the same command continues it. The database itself notes changes and deletions, so programs of
-all versions are covered. A program whose tables are renamed fails in the middle of its work, and that work is undone:
-no program continues in the old place.
+If the moving program is killed, the same command continues the move. The database itself notes changes and deletions,
+so programs of all versions are covered. A program whose tables are renamed fails in the middle of its work, and that
+work is undone. So no program continues in the old place.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ from mqproto.simulator.edges.history.tables import (
 )
 
 BATCH: Final = 1_000
-"""How many rows to copy at a time."""
+"""How many rows are copied at a time."""
 PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.001
 NAMED: Final = 3
 FILE_NAME: Final = "history.sqlite"
-"""The file name of the backup of a history that is in a server."""
+"""The file name of the backup of a history that is on a server."""
 DEEDS: Final = {"INSERT": "NEW", "UPDATE": "NEW", "DELETE": "OLD"}
 PARTS: Final = (documents, hooks)
-"""The tables that are copied in batches. Leaders are few, and are copied at the end."""
+"""The tables that are copied in batches. The few leaders are copied at the end."""
 
 BEGINNING: Final = {"part": 0, "scope": "", "key": ""}
 TWICE: Final = "another `mqproto store copy` of this history runs: let that end"
@@ -143,7 +143,7 @@ class _Database:
 
     @contextmanager
     def read(self, *, wherever: bool = False) -> Iterator[Connection]:
-        """Read an existing history as of one moment, without blocking anybody.
+        """Yield a connection that reads an existing history as of one moment, without blocking anybody.
 
         Raises:
             HistoryError: there is no history, or it was moved elsewhere.
@@ -166,8 +166,8 @@ class _Database:
 
 
 def _begin(driver: sqlite3.Connection) -> None:
-    """Begin as a writer, even between other programs' frequent transactions, for which SQLite's own waits grow too
-    long.
+    """Begin as a writer, even between frequent transactions of other programs. SQLite's own waits grow too long for
+    that.
     """
     wait_at_most(driver, 0)
     deadline_s = time.monotonic() + PATIENCE_S
@@ -204,7 +204,7 @@ def inventory(url: str) -> Checkup:
 
 
 class Still:
-    """A history as of one moment; nobody can change it before `release`."""
+    """A history as of one moment, which nobody can change before `release`."""
 
     def __init__(self, here: _Database, db: Connection, release: Callable[[], None]) -> None:
         self._here, self._db = here, db
@@ -214,7 +214,8 @@ class Still:
         """Copy the history into an SQLite file, which is complete or absent.
 
         Args:
-            target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
+            target: the .sqlite file of the copy, or a folder for a file of the same name. The folder is made if
+                necessary.
 
         Raises:
             HistoryError: the history is damaged; the copy exists already, or cannot be written.
@@ -245,7 +246,7 @@ class Still:
 
 @contextmanager
 def still(url: str) -> Iterator[Still]:
-    """Yield a history that stands still, for a backup of it and of other data as of the same moment.
+    """Yield a history that does not change meanwhile, for a backup of it and of other data as of the same moment.
 
     Raises:
         UsageError: the text is not a URL of a database.
@@ -298,7 +299,7 @@ def _findings(driver: sqlite3.Connection) -> list[str]:
 
 
 def adopt(url: str, life: str) -> str:
-    """Let a history, which is made if it is missing, continue a lost or newer one. Return the ids that it lacks.
+    """Let a history continue a lost or newer one. The history is made if it is missing. Return the ids that it lacks.
 
     Raises:
         UsageError: the text is not a URL of a database, or there is no life of this name.
@@ -342,14 +343,14 @@ def copy(source: str, target: str) -> Moved:
 
 
 def _move(db: Connection) -> Row[Any] | None:
-    """Return the move that a database takes part in, if any."""
+    """Return the move in which a database takes part, if any."""
     return db.execute(select(moves)).one_or_none() if inspect(db).has_table(moves.name) else None
 
 
 def _agree(source: str, here: _Database, there: _Database) -> tuple[str, bool]:
     """Return the identifier of this move, which both databases have, and whether only its last step is missing.
 
-    Both have it on disk before the first row is copied.
+    Both databases have the identifier on disk before the first row is copied.
     """
     with here.read(wherever=True) as db:
         move, trouble = _move(db), elsewhere(db, here.name)
@@ -408,7 +409,8 @@ def _refusal(db: Connection, here: _Database, name: str) -> str:
 
 
 def _bring(here: _Database, there: _Database, identifier: str) -> None:
-    """Copy the rows that have not changed since the move began, in batches. Store the last place with each batch."""
+    """Copy the rows that have not changed since the move began, in batches. Store the place of the last row with each
+    batch."""
     columns = moves.c.id, moves.c.part, moves.c.scope, moves.c.key
     with there.begun() as db:
         at = dict(db.execute(select(*columns)).mappings().one())
@@ -429,7 +431,7 @@ def _bring(here: _Database, there: _Database, identifier: str) -> None:
 
 
 def _bring_changes(db: Connection, there: _Database, identifier: str) -> int:
-    """Copy some changed rows, and return their number. Each note of a change is deleted once the row is copied."""
+    """Copy some changed rows, and return their number. The note of each change is deleted once the row is copied."""
     if db.execute(select(moves.c.id).with_for_update()).scalar_one() != identifier:
         raise HistoryError(TWICE)
     noted = db.execute(select(changed).order_by(changed.c.number).limit(BATCH)).all()
@@ -457,7 +459,7 @@ def _bring_changes(db: Connection, there: _Database, identifier: str) -> int:
 
 
 def _bring_rest(db: Connection, other: Connection, name: str) -> None:
-    """Copy the few rows that programs change all the time. Then the move is complete, or nothing has changed."""
+    """Copy the few rows that programs change all the time. Afterwards the move is complete, or nothing has changed."""
     _put(other, leaders, [dict(row) for row in db.execute(select(leaders)).mappings()])
     own = dict(db.execute(select(layouts)).mappings().one())
     other.execute(update(layouts).values(own | {"layout": MOVED}))
@@ -468,7 +470,7 @@ def _bring_rest(db: Connection, other: Connection, name: str) -> None:
 def _page(
     db: Connection, table: Table, after: _Place, *conditions: ColumnElement[bool]
 ) -> list[dict[str, Any]]:
-    """Return the next rows in the order of their keys, independent of the database's collation."""
+    """Return the next rows in the order of their keys, independently of the database's collation."""
     keys = table.primary_key.columns
     is_later = tuple_(*keys) > tuple_(*map(literal, after[-len(keys) :]))
     found = select(table).where(is_later, *conditions).order_by(*keys).limit(BATCH)
@@ -527,7 +529,8 @@ def _watch(db: Connection) -> None:
 
 
 def _fence(db: Connection, mode: str = "ACCESS EXCLUSIVE") -> None:
-    """Lock the tables: from now on, nobody else changes anything or, in this mode, reads anything."""
+    """Lock the tables, so that from now on nobody else changes anything. In this mode, nobody reads anything,
+    either."""
     claim(db)
     if db.dialect.name != "sqlite":
         _wait(db)

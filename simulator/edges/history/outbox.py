@@ -4,8 +4,8 @@
                                        │
                                        └──── it never does ────► given up
 
-A report about a known end is due from the beginning. Delivered and abandoned reports are kept as long as documents, so
-each end is reported only once, even if several programs notice it.
+A report about a known end is due from the beginning. Delivered and abandoned reports are kept as long as documents are.
+So each end is reported only once, even if several programs notice it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class State(StrEnum):
 class Hook(NamedTuple):
     """A report to a URL.
 
-    id: the name of the end, which is the same at each attempt.
-    sender: the program that sends it; a leader's scope (leaders.py), if only the leader may send it.
+    id: identifies the end, and is the same at each attempt.
+    sender: the program that sends it or, if only a leader may send it, that leader's scope (leaders.py).
     body: the content of the report; while armed, the facts known so far.
     """
 
@@ -64,7 +64,8 @@ class Find:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tell:
-    """Report an end, or prepare the report if the end is unknown. Reports are never repeated or changed.
+    """Report an end, or prepare the report if the end is unknown. The report of an end is made only once and never
+    changed.
 
     epoch: the epoch of the reporting leader; 0 for none.
     """
@@ -90,7 +91,7 @@ class Due:
 class Attempted:
     """Record an attempt at a report.
 
-    again_s: the time until the next attempt; None if there will be none.
+    again_s: the seconds until the next attempt; None if there will be none.
     """
 
     id: str

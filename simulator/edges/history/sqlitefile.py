@@ -1,8 +1,9 @@
-"""An SQLite file that stays open. For the statements of each message, we call the driver directly.
+"""An SQLite file that stays open. The statements that each message needs go directly to the driver.
 
-Returning a connection takes as long as writing a row, and SQLAlchemy takes several times as long to begin and end a
-transaction. So transactions begin and end here; SQLAlchemy, which makes the rare statements, joins the current one
-(databases.py). A server is used only through SQLAlchemy, because there the network takes most of the time.
+Returning a connection to SQLAlchemy takes as long as writing a row. To begin and end a transaction, SQLAlchemy takes
+several times as long. So transactions begin and end here. SQLAlchemy, which carries out the rare statements, joins the
+current transaction (databases.py). A server is used only through SQLAlchemy, because there the network takes most of
+the time.
 """
 
 from __future__ import annotations

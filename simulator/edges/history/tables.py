@@ -42,12 +42,12 @@ LAYOUT: Final = 3
 LAYOUT_2: Final = ("keep_s", "since_s", "forgotten", "forgotten_s")
 """The columns of `layouts` in layout 2."""
 MOVED: Final = 99
-"""The layout of a history that was moved away, or is not complete yet (moving.py). Older versions refuse it."""
+"""The layout number of a history that was moved away, or is not complete yet (moving.py). Older versions refuse it."""
 KEEP_S: Final = 30 * 24 * 3_600.0
-"""How long a new history keeps its entries."""
+"""How many seconds a new history keeps its entries."""
 LIFE_BYTES: Final = 8
 BEGINS_S: Final = 1.0
-"""The value at which a history's own time begins (forgetting.py)."""
+"""The value, in seconds, at which a history's own time begins (forgetting.py)."""
 NEW: Final[dict[str, Any]] = {
     "keep_s": KEEP_S,
     "since_s": 0.0,
@@ -61,7 +61,7 @@ NEW: Final[dict[str, Any]] = {
 
 STARTED: Final = text("entry = 'started'")
 NOT_STARTED: Final = text("entry <> 'started'")
-"""The condition of the indexes, because a database uses them only for a query with the same condition."""
+"""The condition of the indexes. A database uses them only for a query with the same condition."""
 
 metadata = MetaData()
 layouts = Table(
@@ -77,14 +77,14 @@ layouts = Table(
     Column("lives_before", Text, nullable=False),
     Column("lacks", Text, nullable=False),
 )
-"""keep_s: how long ended documents are kept; now_s: its own time; since_s: the own time since which ids begin with
-producers' names; 0 for always.
+"""keep_s: how long ended documents are kept; now_s: the history's own time; since_s: the own time since which ids begin
+with producers' names; 0 if they always did.
 
 forgotten: how many messages that gateways accepted were forgotten; forgotten_s: when the last of them had changed, in
     Unix time.
 
 life: its random name in gateways' journals (lives.py); lives_before: the lives that it continues, separated by spaces;
-    lacks: the ids that an operator has said are missing, in words.
+    lacks: the missing ids, as an operator described them.
 """
 documents = Table(
     "document_history",
@@ -105,7 +105,8 @@ documents = Table(
     Index("document_history_age", "aged_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
     sqlite_with_rowid=False,
 )
-"""attempts: how often it was begun; ticket: of the last caller; changed_s: Unix time of the change, for display.
+"""attempts: how often the document was begun; ticket: that of the last caller; changed_s: the Unix time of the change,
+for display.
 
 aged_s: when it changed by the history's own time; origin: the origin in the message's envelope (lives.py).
 """
@@ -121,7 +122,8 @@ leaders = Table(
     Column("note", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
-"""leader: empty after a resignation; ticket: of its process; beat: rises while it lives; note: for its successors."""
+"""leader: its name, empty after a resignation; ticket: that of its process; beat: rises while it lives; note: data for
+its successors."""
 
 hooks = Table(
     "document_history_hook",
@@ -139,7 +141,8 @@ hooks = Table(
     Index("document_history_hook_due", "sender", "state", "due_s"),
     sqlite_with_rowid=False,
 )
-"""body: the report; while armed, the facts known so far. due_s: the next attempt, by the history's own time."""
+"""body: the report; while armed, the facts known so far. due_s: the time of the next attempt, by the history's own
+time."""
 
 moves = Table(
     "document_history_move",
@@ -152,8 +155,8 @@ moves = Table(
     Column("scope", Text, nullable=False),
     Column("key", Text, nullable=False),
 )
-"""Exists during a move, and for good in the old place. source, target: URLs; is_target: whether it moves to here; part,
-scope, key: the last copied row.
+"""The table of moves, which exists during a move, and for good in the old place. source, target: URLs; is_target:
+whether the move is to this database; part, scope, key: the place of the last copied row.
 """
 changed = Table(
     "document_history_changed",
@@ -167,7 +170,8 @@ changed = Table(
 
 
 def elsewhere(db: Connection, name: str) -> str | None:
-    """Return the error text for a history that is elsewhere, or not complete yet; None for a normal one."""
+    """Return the error text for a history that is elsewhere, or not complete yet; None for a history that can be
+    used."""
     if not inspect(db).has_table(layouts.name) or db.execute(select(layouts.c.layout)).scalar() != MOVED:
         return None
     source, target, is_target = db.execute(select(moves.c.source, moves.c.target, moves.c.is_target)).one()
@@ -199,8 +203,8 @@ def located(name: str, engine: Engine) -> Iterator[None]:
 def migrate(db: Connection, layout: int) -> None:
     """Change the tables of an earlier layout to the current one.
 
-    In layout 1 ids did not begin with producers' names, and everything was kept for 30 days. In layout 2 ids aged by
-    the programs' dates; now all of them count as new.
+    In layout 1, ids did not begin with producers' names, and everything was kept for 30 days. In layout 2, ids aged by
+    the programs' clocks. The change makes all of them count as new.
     """
     for name, value in {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": EARLIER}.items():
         if layout == 1 or name not in LAYOUT_2:

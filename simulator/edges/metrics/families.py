@@ -1,7 +1,7 @@
 """The metrics of a gateway and of a trigger, made from their figures.
 
-Series with labels are reported from the start, with 0: Prometheus sees no increase in a series that did not exist
-before. So each counter has all possible labels from the start.
+Each counter has all possible labels, with 0, from the start, because Prometheus does not see an increase in a series
+that did not exist before.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Edge(NamedTuple):
 class GatewayFigures:
     """A gateway's counts and its current state.
 
-    messages: counts by queue and outcome. refused: counts by code. ended: counts by class.
-    told: attempts to report ends of messages, by outcome; None if there are no reports.
+    messages: counts by queue and outcome. refused: counts by code. ended: counts by class. told: counts of attempts to
+    report ends of messages, by outcome; None if there are no reports.
     """
 
     is_connected: bool
@@ -52,7 +52,8 @@ class TriggerFigures:
     """A trigger's counts and its current state.
 
     answers: counts by the consumer's answer. deliveries: counts by outcome.
-    held_s: how long its queue has been held; 0 if it is not. failures: the number of successive failures that hold it.
+    held_s: how many seconds its queue has been held; 0 if it is not. failures: the number of successive failures that
+    hold it.
     """
 
     queue: str

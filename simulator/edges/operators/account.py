@@ -32,7 +32,7 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 LOOKED_AFTER: Final = 16
-"""The most messages whose places the nodes are asked for."""
+"""The maximum number of messages about whose places the nodes are asked."""
 KINDS: Final = {
     Spot.IN_QUEUE: QueueKind.LOCAL,
     Spot.UNSETTLED: QueueKind.LOCAL,
@@ -45,7 +45,7 @@ KINDS: Final = {
 class Account:
     """Everything known about messages with one name.
 
-    now: the nodes' reports about each message, by the node's name; None for a node that is not running.
+    now: the nodes' reports about each message, by node; None for a node that is not running.
     """
 
     subject: str
@@ -59,7 +59,7 @@ class Account:
 
     @property
     def is_known(self) -> bool:
-        """Whether the place or the outcome of any of them is known."""
+        """Whether the place or the outcome of at least one of them is known."""
         return any(end_of(one) is not End.UNACCOUNTED for one in self.known)
 
     def story(self, logs: Iterable[Path], topology: Topology) -> MessageStory:
@@ -68,7 +68,7 @@ class Account:
         return story_of(self.subject, logs, topology, names)
 
     def told(self, explainer: Explainer) -> Iterator[str]:
-        """Yield the account for people. It begins with the message's owner."""
+        """Yield the lines of the account for people. It begins with the message's owner."""
         for message, one in self.audit.answered.items():
             yield from known_told(message, one)
         for one, found in zip(self.known, self.now, strict=False):
@@ -119,7 +119,7 @@ async def asked_after(
         history, node: as for `account_of`.
 
     Raises:
-        UsageError, FormatNameError: the subject is neither message nor queue nor node.
+        UsageError, FormatNameError: the subject is not a message, a queue or a node.
         As for `account_of`.
     """
     refusal: MqprotoError | None = None

@@ -5,8 +5,8 @@ that was sent again:
 
     {"event": "resolved", "message": "GUID\\17", "queue": "destination\\orders", "copy": "GUID\\21", "reason": "a note"}
 
-`mqproto history` and `mqproto audit` read it with all other logs. Messages removed in other ways are in the node's log
-of removals (simulator/node/removals.py).
+`mqproto history` and `mqproto audit` read it with all other logs. Messages that were removed in other ways are in the
+node's log of removals (simulator/node/removals.py).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ WHO: Final = "operator"
 
 
 def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]], reason: str = "") -> None:
-    """Write a line for each subject, and flush it to disk.
+    """Write a line about each subject, and flush it to disk.
 
     Args:
         directory: the folder of the stores.
-        subjects: the facts of each line: `facts_of` failures, or the same facts about a message that was not in a
-            queue.
+        subjects: the facts for each line, as `facts_of` returns them, or the same facts about a message that was not in
+            a queue.
         reason: an operator's note.
 
     Raises:

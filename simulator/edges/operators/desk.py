@@ -31,10 +31,10 @@ from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 
 TOGETHER: Final = 50
-"""The most messages that leave a queue in one transaction, which also has a limit of a few megabytes."""
+"""The maximum number of messages that leave a queue in one transaction, which also has a limit of a few megabytes."""
 TOGETHER_BYTES: Final = 2**20
 READ_S: Final = 0.02
-"""How long to wait before asking a node again while it reads messages from its disk."""
+"""How many seconds to wait before asking a node again while it reads messages from its disk."""
 
 
 async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -> int:
@@ -88,9 +88,9 @@ async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -
 
 
 async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: str = "") -> None:
-    """Store the outcome of a message's life that is about to end or, if the new identifier is given, has ended.
+    """Store the outcome of a message's life, which is about to end or, if the new identifier is given, has ended.
 
-    A URL that waits for the message's end then waits for the end of the next life.
+    A URL that waits for a report about the message's end then waits for the end of the next life.
     """
     state = State.DEAD_LETTER if failure.is_letter else State.FAILED
     if failure.failure == IN_DOUBT:
@@ -105,7 +105,7 @@ async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: st
 async def send_back(
     place: Place, node: str | None, queue: str, identifiers: Sequence[str]
 ) -> tuple[int, int]:
-    """Do the same as `oversee.send_back`, and store the outcomes of the letters' lives in the default history.
+    """Do the same as `oversee.send_back`, and store the outcomes of the dead letters' lives in the default history.
 
     Raises:
         As for `oversee.send_back`, and:
@@ -170,7 +170,8 @@ async def _for_each_part(
     failures: Iterable[FailedMessage],
     act: Callable[[Client, DocumentHistory | None, list[FailedMessage]], Awaitable[int]],
 ) -> int:
-    """Call a function for each group of failures that fits into one transaction, queue by queue; return the sum."""
+    """Call a function for each group of failures that fits into one transaction, queue by queue; return the sum of its
+    results."""
     count = 0
     ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
     url = places.history_there(place.directory, history)
@@ -186,17 +187,17 @@ async def _for_each_part(
 
 
 class _PutBackError(Exception):
-    """Ends the transactions of messages that were only in the way."""
+    """Ends the transactions whose messages were only in the way, and returns these messages."""
 
 
 @asynccontextmanager
 async def in_parts(
     client: Client, where: str, failures: list[FailedMessage]
 ) -> AsyncIterator[Callable[[], Awaitable[list[FailedMessage]]]]:
-    """Yield, for each transaction, the next messages that it takes; none when all are gone.
+    """Yield the messages that each transaction takes; end when all are gone.
 
     Only messages in the node's memory can be chosen. So other messages before them are received in transactions, which
-    makes the node read further messages, and are put back at the end.
+    makes the node read further messages, and are returned to the queue at the end.
     """
     left = list(failures)
 
@@ -222,7 +223,7 @@ async def in_parts(
 
 
 def _together(left: list[FailedMessage], there: Collection[MessageId]) -> list[FailedMessage]:
-    """Return the first messages that are in memory and not too large together."""
+    """Return the first messages that are in memory and whose total size is not too large."""
     some: list[FailedMessage] = []
     size_bytes = 0
     for failure in left[:TOGETHER]:

@@ -1,10 +1,10 @@
 r"""Erases the bodies of messages, and keeps their trails.
 
-Bodies are in the stores of nodes. The document history has none: it has identifiers, times, outcomes and checksums, and
-keeps them. A message that has ended may still be in a store as a dead letter, as a trigger's copy, or in a journal:
-these are taken out of their queues. Deleted messages stay in a store's files until other data overwrites them. So every
-store is written again, even if the message only passed through. A message that has not ended is refused, because its
-delivery was promised.
+Bodies are in the stores of nodes. The document history does not have any: it has identifiers, times, outcomes and
+checksums, and keeps them. A message that has ended may still be in a store as a dead letter, as a trigger's copy, or in
+a journal. All of these are taken out of their queues. Deleted messages stay in a store's files until other data
+overwrites them. So every store is rewritten, even if the message only passed through it. A message that has not ended
+is refused, because its delivery was promised.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 
 SEARCHED_BYTES: Final = 12
-"""The length below which a body is not searched for in files, because it would be found everywhere."""
+"""The number of bytes below which a body is not searched for in files, because it would be found everywhere."""
 PIECES: Final = 8
 LONG_BYTES: Final = 256
-"""The length of the pieces in which a long body is searched for, because SQLite splits it over pages."""
+"""The length, in bytes, of the pieces in which a long body is searched for, because SQLite splits it over pages."""
 READ_BYTES: Final = 2**20
 PATIENCE: Final = 20
 AGAIN_S: Final = 0.25
@@ -46,11 +46,11 @@ AGAIN_S: Final = 0.25
 class Erased:
     """The result of an erasure.
 
-    messages: the requested messages, by the identifiers that they had when they were handed in.
+    messages: the identifiers that the requested messages had when they were handed in.
     missing: unknown names.
     copies: how many dead letters, copies and journaled messages were taken out of their queues.
     left: files in the folder that still have a body.
-    trouble: stores that could not be written again, with the reason.
+    trouble: stores that could not be rewritten, with the reason.
     """
 
     messages: list[str] = field(default_factory=list)
@@ -122,7 +122,7 @@ def is_journal(name: str) -> bool:
 
 
 def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> Iterator[_Meant]:
-    """Return the messages with these names; messages that no gateway accepted are found only by identifier.
+    """Return the messages with these names; messages that were not accepted by a gateway are found only by identifier.
 
     Raises:
         UsageError: a message has not ended, or several have the same id.
@@ -181,7 +181,7 @@ def _find(place: Place, meant: list[_Meant]) -> str:
 
 
 def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None) -> bool:
-    """Whether a packet has the body of a message: it is the message, a dead letter, a copy, or a negative
+    """Return whether a packet has the body of a message. It may be the message, a dead letter, a copy, or a negative
     acknowledgment.
     """
     message = stored.message
@@ -196,7 +196,8 @@ def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None)
 
 
 async def _scrub(place: Place, node: str) -> str:
-    """Rewrite a store, by its node or, if the node is not running, here. Return why this failed, or an empty text."""
+    """Rewrite a store. The node does it if it runs; otherwise it is done here. Return why this failed, or an empty
+    text."""
     path = places.store_path(place.directory, node)
     try:
         async with connect(place.topology, node, place.directory) as client:
@@ -220,7 +221,7 @@ async def _scrub(place: Place, node: str) -> str:
 
 
 def _pieces(bodies: Collection[bytes]) -> list[bytes]:
-    """Return the pieces of bodies to search for, because a file has a long body in pieces."""
+    """Return the pieces of bodies to search for. A file may have a long body in pieces."""
     steps = {body: max(LONG_BYTES, len(body) // PIECES) for body in bodies}
     pieces = {body[at : at + LONG_BYTES] for body, step in steps.items() for at in range(0, len(body), step)}
     return [

@@ -23,17 +23,17 @@ from mqproto.simulator.topology.directory import known_as
 class FailedMessage:
     r"""A message that has failed.
 
-    id: the message's identifier, `GUID\ordinal`; a copy has another one, a dead letter the same.
+    id: the message's identifier, `GUID\ordinal`; a copy has another identifier, a dead letter the same.
     key: the producer's id for it; empty for none.
     node, where: the node and the queue that have it now.
-    queue: the queue that it was in or sent to, such as `destination\orders`.
+    queue: the queue in which it was or to which it was sent, such as `destination\orders`.
     failure: `business error`, `retrieval failure`, `in doubt`, or the class of a dead letter.
     reason: the consumer's answer, in one line; for a dead letter in doubt, the cause of the doubt and its class.
     attempts: how often it was attempted.
     label, body_bytes: the label of the message, and the size of its body.
-    since: when it failed, UTC; for a dead letter, if that is unknown, when it was sent.
-    lies_as: the identifier of the copy or letter in the queue.
-    packet_bytes: the size of that copy or letter.
+    since: when it failed, UTC. For a dead letter for which this is unknown, when it was sent.
+    lies_as: the identifier of the copy or dead letter in the queue.
+    packet_bytes: the size of that copy or dead letter.
     """
 
     id: str
@@ -71,7 +71,7 @@ class FailedMessage:
 
     @property
     def is_letter(self) -> bool:
-        """Whether it is a dead letter, and not a trigger's copy."""
+        """Whether it is a dead letter rather than a trigger's copy."""
         return self.where in DEAD_LETTERS or self.id == str(self.lies_as)
 
     @property
@@ -82,12 +82,12 @@ class FailedMessage:
         return End.IN_IN_DOUBT_QUEUE if self.failure == IN_DOUBT else End.IN_ERROR_QUEUE
 
     def is_called(self, name: str) -> bool:
-        """Whether this is one of the message's names."""
+        """Return whether this is one of the message's names."""
         return is_called(name, self.key, [self.id])
 
     @property
     def place(self) -> str:
-        r"""The queue that has the copy or letter, such as `destination\orders-errors`."""
+        r"""The queue that has the copy or dead letter, such as `destination\orders-errors`."""
         return f"{self.node}\\{self.where}"
 
     @property
@@ -117,7 +117,7 @@ class FailureFilter:
     """Selects the failures that meet all of these conditions.
 
     names: identifiers of messages, or producers' ids; None for any message.
-    queue: the queue that they were in; empty for any.
+    queue: the queue in which they were; empty for any.
     reason: a part of `failure: reason`, in any case.
     since, until: the range of times in which they failed, UTC; None for any time.
     in_doubt: only messages that may have been processed.
@@ -131,7 +131,7 @@ class FailureFilter:
     in_doubt: bool = False
 
     def has(self, failure: FailedMessage) -> bool:
-        """Whether the filter selects a failure."""
+        """Return whether the filter selects a failure."""
         why = f"{failure.failure}: {failure.reason}"
         return (
             (self.names is None or any(map(failure.is_called, self.names)))
@@ -166,7 +166,7 @@ def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage)
     """Return a trigger's note about a copy in a queue of a node; None if it is not a trigger's copy.
 
     Anybody who may send to a queue can forge such a note. So the copy must come from the node of the queue that it
-    names, must have the original's identifier as its correlation id, and must lie in another queue.
+    names, must have the original's identifier as its correlation id, and must be in another queue.
     """
     note = FailureNote.of(message.extension)
     if note is None or str(message.correlation) != note.message:
@@ -180,5 +180,5 @@ def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage)
 
 
 def lies_as(failures: Iterable[FailedMessage]) -> list[MessageId]:
-    """Return the identifiers of the copies and letters in the queues."""
+    """Return the identifiers of the copies and dead letters in the queues."""
     return [failure.lies_as for failure in failures]

@@ -1,7 +1,7 @@
 """Reads stores, histories and logs to answer operators' questions.
 
-Nodes may run. Each store is read as of one moment. So a message may leave a store before that store is read, and go to
-another that was already read. An audit looks again for messages that nobody seems to have.
+Nodes may run. Each store is read as of one moment. So a message may leave a store before that store is read, and arrive
+in another that was already read. An audit therefore looks again for messages that nobody seems to have.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from mqproto.turn.effects import QueueKind
 from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
 
 FEW: Final = 500
-"""The most messages for which the history is asked by their names."""
+"""The maximum number of messages for which the history is asked by name."""
 PASSES: Final = 3
 DAY_S: Final = 24 * 3_600.0
 TOLD: Final = (
@@ -57,7 +57,7 @@ TOLD: Final = (
     b'"duplicate-dropped"',
     b'"in-doubt"',
 )
-"""The words that make a line matter, besides the lines about failed messages below."""
+"""The words that make a line relevant, besides the lines about failed messages below."""
 DEEDS: Final = frozenset(Deed)
 LATER: Final = (b'"removed"', *(f'"{deed}"'.encode() for deed in DEEDS))
 
@@ -127,7 +127,7 @@ def messages_in(place: Place, unknown: Unknown) -> Iterator[StoredMessage]:
 def failures_in(
     place: Place, unknown: Unknown, chosen: FailureFilter, history: str = ""
 ) -> Iterator[tuple[FailedMessage, ReceivedMessage]]:
-    """Yield the chosen failures, with the copy or letter of each, queue by queue.
+    """Yield the chosen failures, with the copy or dead letter of each, queue by queue.
 
     Args:
         unknown: records what cannot be read.
@@ -174,7 +174,7 @@ class Letters:
             self._history.close()
 
     def known(self, letter: FailedMessage, message: ReceivedMessage) -> FailedMessage:
-        """Return the letter with the time of its failure, its attempts, and whether it is in doubt."""
+        """Return the dead letter with the time of its failure, its attempts, and whether it is in doubt."""
         known = Evidence(letter.queue, letter.key, [letter.id])
         end, called_as, life = self._looked((ENDS, letter.id), letter.called, (LIVES, letter.id))
         lived(known, letter.id, life)
@@ -210,7 +210,7 @@ class Letters:
 
     @cached_property
     def _logged(self) -> dict[str, datetime]:
-        """The times at which messages became dead letters, as far back as the logs go."""
+        """Return the times at which messages became dead letters, as far back as the logs go."""
         lines = (step for path in logs_in(self._directory) for step in steps_in(path, (b'"dead-lettered"',)))
         return {step.message: datetime.fromisoformat(step.time) for step in lines}
 
@@ -219,14 +219,14 @@ class Letters:
 
 
 Answered = dict[str, Evidence]
-"""The evidence about each message that was answered 200, by identifier."""
+"""The evidence about each message for which the answer was 200, by identifier."""
 
 
 class Forgotten(NamedTuple):
     """Messages that a history has forgotten.
 
     messages: the number of such messages that were accepted with an id.
-    last: when the last of them changed, UTC.
+    last: when the last of them had changed, UTC.
     keep_days: how long ids are kept.
     """
 
@@ -237,7 +237,7 @@ class Forgotten(NamedTuple):
 
 @dataclass
 class Audit:
-    """Everything known about each message that was answered 200, and the files that could not be read."""
+    """Everything known about each message for which the answer was 200, and the files that could not be read."""
 
     answered: Answered
     unknown: Unknown
@@ -259,8 +259,8 @@ def audited(
     Args:
         history: the URL of the document history; empty for the file beside the stores.
         logs: logs besides those in the folder of the stores.
-        subject: an identifier or a producer's id, for messages of any sender; empty for all messages that were answered
-            200.
+        subject: an identifier or a producer's id, for messages of any sender; empty for all messages for which the
+            answer was 200.
         strictly: whether an unavailable history is an error; otherwise it is only reported.
 
     Raises:
@@ -295,12 +295,12 @@ class _Reader:
         self._called: Answered = {}
         """The evidence about each message, by each of its identifiers."""
         self._named: dict[str, list[Evidence]] = defaultdict(list)
-        """The evidence by identifier and by producer's id, because messages that were sent again have one of these in
-        their envelope.
+        """The evidence by identifier and by producer's id. Messages that were sent again have one of these in their
+        envelope.
         """
 
     def read(self) -> Audit:
-        """Return everything known about each message that was answered 200."""
+        """Return everything known about each message for which the answer was 200."""
         later: list[Step] | None = self._read_accepted()
         self._index()
         for _ in range(PASSES):
@@ -331,7 +331,7 @@ class _Reader:
                 self._named[name].append(known)
 
     def _choose(self) -> bool:
-        """Keep only the requested messages; return whether these are messages that no gateway has accepted."""
+        """Keep only the requested messages; return whether none of these was accepted by a gateway."""
         self._answered = {
             message: known
             for message, known in self._answered.items()
@@ -347,7 +347,7 @@ class _Reader:
         return is_new
 
     def _is_in_stores(self) -> bool:
-        """Whether the stores may show more about the requested messages."""
+        """Return whether the stores may show more about the requested messages."""
         over = (End.RESOLVED, End.PROCESSED, End.RECEIVED)
         return not self._subject or any(end_of(known) not in over for known in self._answered.values())
 
@@ -360,7 +360,7 @@ class _Reader:
     # What was answered 200
 
     def _read_accepted(self) -> list[Step]:
-        """Read the accepted messages; return the lines that give messages new identifiers later."""
+        """Read the accepted messages; return the lines that later give new identifiers to messages."""
         later = []
         for scope, key, record in self._accepted():
             if record.entry is Entry.COMPLETED:
@@ -419,7 +419,7 @@ class _Reader:
             self._called[again] = known
 
     def _may_be_of(self, copy: str, known: Evidence) -> bool:
-        """Whether a copy is from the node whose trigger would make it, because others can forge copies (`note_of`)."""
+        """Return whether a copy is from the node whose trigger would make it. Others can forge copies (`note_of`)."""
         identifier, of_node = MessageId.parse(copy), self._place.topology.nodes.get(known.node)
         return copy in known.names or (
             identifier is not None and of_node is not None and identifier.manager == of_node.guid
@@ -448,7 +448,8 @@ class _Reader:
         return iter(()) if self._history is None else self._history.everything(scope, keys)
 
     def _accepted(self) -> Iterable[tuple[str, str, Record]]:
-        """Return the messages that gateways have accepted; only the requested one, unless it has new names since."""
+        """Return the messages that gateways have accepted. If a message was requested, return only that one, unless it
+        has new names since."""
         meant: list[tuple[str, str, Record]] = []
         if self._history is not None and self._subject:
             meant = [*self._history.everything(GATEWAY, about=self._subject)]

@@ -28,11 +28,11 @@ from mqproto.simulator.edges.operators.failures import FailedMessage
 from mqproto.simulator.edges.operators.reading import Audit
 
 NAMED: Final = 20
-"""How many of the messages that nobody has are listed by name."""
+"""How many of the messages that nobody has are named."""
 REASONS: Final = 10
-"""How many reasons are counted by name."""
+"""How many reasons are named, each with its count."""
 SHOWN: Final = 4_096
-"""The most characters shown of a value that others have written; --json has all."""
+"""How many characters are shown of a value that others have written; --json has all of them."""
 
 
 # Audits
@@ -71,7 +71,7 @@ def known_as_json(message: str, known: Evidence) -> dict[str, Any]:
 
 
 def known_told(message: str, known: Evidence) -> Iterator[str]:
-    """Yield the owner and the outcome of a message for people. Its earlier lives come last."""
+    """Yield the owner and the outcome of a message for people. The message's earlier lives come last."""
     end = end_of(known)
     if end is End.UNACCOUNTED and not known.promised:
         yield f"nobody has {message}: it was received, or it ended and no dead letter was asked for"
@@ -120,7 +120,7 @@ def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator
 
 
 def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
-    """Yield a line for each failure, by the queue that has it, and the number of failures for each reason."""
+    """Yield a line for each failure, grouped by the queue that has it, and the number of failures for each reason."""
     for where, run in groupby(failures, key=lambda failure: failure.place):
         there = list(run)
         yield f"{where}: {counted(len(there), 'message')}"
@@ -135,7 +135,7 @@ def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
 
 
 def failure_shown(failure: FailedMessage, message: ReceivedMessage) -> Iterator[str]:
-    """Show everything known about a failure, and its copy or letter."""
+    """Show everything known about a failure, and its copy or dead letter."""
     yield _line(failure)
     yield f"in {failure.place} as {failure.lies_as}"
     kind = Envelope.of(message.extension).content_type

@@ -22,7 +22,7 @@ from mqproto.simulator.node.tls.certificates import show
 OWN: Final = frozenset({"accept", "authorization", "cookie", "user-agent"})
 """Headers that are never forwarded from a producer, but that a trigger may set itself."""
 OWN_LIMIT_CHARS: Final = 16_384
-"""The limit for the length of all names and values together, because servers refuse more."""
+"""The maximum length of all names and values together, in characters, because servers refuse more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@
       │                                                     └──── it fails: a longer pause ─────────┤
       └─────────────── the consumer answers, even if it refuses the message ─────────────────────┘
 
-If we could not connect to a consumer, or if it says itself that it is not available, it has not seen the message. While
-the breaker is open, such a failure does not count as an attempt, so no message is given up because of an outage. After
-any other failure, a probe counts as an attempt, because the message itself may be the cause. Eventually it goes to the
-error queue, and the next message is tried.
+If we cannot connect to a consumer, or if the consumer itself says that it is not available, it has not seen the
+message. While the breaker is open, such a failure does not count as an attempt, so no message is given up because of an
+outage. After any other failure, a probe counts as an attempt, because the message itself may be the cause. Eventually
+this message goes to the error queue, and the next message is tried.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.callee import RETRY_AFTER_LIMIT_S, Answer
 
 SPARED_LIMIT: Final = 500
-"""The most messages with uncounted attempts, because only one message at a time is tried while the breaker is open."""
+"""The maximum number of messages with uncounted attempts. It is small, because only one message at a time is tried
+while the breaker is open."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class State(msgspec.Struct, frozen=True):
     """The state of a breaker that survives its process.
 
     held: None if it is closed.
-    spared: by the identifier of a message, how many of its deliveries do not count as attempts.
+    spared: how many deliveries of a message do not count as attempts, by the message's identifier.
     """
 
     held: Held | None = None
@@ -67,8 +68,8 @@ def state_in(note: bytes) -> State:
 class BreakerPause(NamedTuple):
     """The consequence of a failure while the breaker is open.
 
-    pause_s: how long to try nothing.
-    is_spared: whether it does not count as an attempt.
+    pause_s: how many seconds to try nothing.
+    is_spared: whether the failure does not count as an attempt.
     """
 
     pause_s: float
@@ -81,8 +82,8 @@ class Breaker:
     Args:
         limit: how many successive failures with one cause open it; 0 for a breaker that never opens.
         retries: the lengths of pauses, the same as the delays between attempts of one message.
-        messages: how many messages must have failed if the messages themselves may be the cause, because a single one
-            must not hold up other groups.
+        messages: how many messages must have failed if the messages themselves may be the cause. A single message must
+            not hold up other groups.
     """
 
     def __init__(self, limit: int, retries: Retries, messages: int = 1) -> None:
@@ -107,7 +108,7 @@ class Breaker:
         return State(self._held, dict(self._spared))
 
     def restore(self, state: State, now_s: float, utc_s: float) -> float | None:
-        """Continue from a stored state; return how long to try nothing if the breaker is open."""
+        """Continue from a stored state; return how many seconds to try nothing if the breaker is open."""
         self._spared = dict(state.spared)
         held = state.held if self._limit else None
         if held is None:

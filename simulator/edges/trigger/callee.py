@@ -1,7 +1,8 @@
 """The consumers of a trigger: an HTTP endpoint or a Python function, and the meaning of its answers.
 
-"Message Consumer Rules" in "Transactions in OSB. Reliable Messaging" has three answers: the message was received; it
-will never be accepted; and anything else, which leaves the outcome open, so the message has to be delivered again.
+"Message Consumer Rules" in "Transactions in OSB. Reliable Messaging" has three answers: the message was received; the
+message will never be accepted; or anything else. The last leaves the outcome open, so the message has to be delivered
+again.
 
 | the consumer's answer | is |
 |---|---|
@@ -9,19 +10,20 @@ will never be accepted; and anything else, which leaves the outcome open, so the
 | 400 to 499, JSON with a service code or a problem; or 200 to 299 with `error_field` in it | a business error |
 | 408, 425, 429, 500 to 599; a redirection; 400 to 499 without service code and problem | a system error |
 | no connection, one that breaks, no answer in time, an answer that cannot be read | a system error |
-| a function returns; raises BusinessError; raises anything else, or takes too long | the same three |
+| a function returns; raises BusinessError; raises anything else, or takes too long | the same three answers |
 
 After a system error the consumer is called again. A message that becomes a dead letter before that is in doubt if one
 of its calls had no answer, or only a proxy's answer (502, 504). Any other answer, even 500, means that it was not
 taken.
 
 A service code is the value of the field `code` of a JSON object, or of `error_field`: a text that is not empty, or a
-number that is not 0. A proxy's 404 has none, so a message is not given up because somebody has misspelt an address.
+number that is not 0. A proxy's 404 has no service code, so a message is not given up because somebody has misspelt an
+address.
 
 A problem is a JSON object in an answer whose Content-Type is application/problem+json ([RFC 9457]). Frameworks make
-their own problems if an address, a method or a token is wrong. These say no more than the status, and nothing about the
-message. So 401, 403, 404, 405 and 407 are system errors if the type of the problem is about:blank, or the section of
-the RFC that has the status.
+their own problems if an address, a method or a token is wrong. Such problems say no more than the status, and nothing
+about the message. So 401, 403, 404, 405 and 407 are system errors if the type of the problem is about:blank, or the
+section of the RFC that has the status.
 """
 
 from __future__ import annotations
@@ -61,27 +63,28 @@ from mqproto.simulator.edges.trigger.signing import signed
 from mqproto.simulator.node.tls.wire import explained
 
 REASON_LIMIT: Final = 300
-"""How many characters of an answer's text to keep."""
+"""How many characters of an answer's text are kept."""
 RETRY_AFTER_LIMIT_S: Final = 3_600.0
-"""The longest wait that a consumer may ask for."""
+"""The maximum number of seconds that a consumer may ask us to wait."""
 TEMPORARY: Final = frozenset({408, 425, 429})
-"""The temporary errors among 400 to 499: Request Timeout, Too Early, Too Many Requests."""
+"""The statuses of temporary errors among 400 to 499: Request Timeout, Too Early, Too Many Requests."""
 NOT_THERE: Final = "it cannot be connected to"
 BROKEN: Final = "the connection broke"
 PROBLEM_JSON: Final = "application/problem+json"
 UNAVAILABLE: Final = frozenset({429, 503})
-"""Too Many Requests, Service Unavailable. These answers do not depend on the message."""
+"""The statuses Too Many Requests and Service Unavailable, which do not depend on the message."""
 OF_PROXIES: Final = frozenset({502, 504})
-"""Bad Gateway, Gateway Timeout. A proxy got no answer that it could pass on.  [RFC 9110] 15.6.3, 15.6.5"""
+"""The statuses Bad Gateway and Gateway Timeout: a proxy got no answer that it could pass on.  [RFC 9110] 15.6.3,
+15.6.5"""
 OF_REQUESTS: Final = frozenset({401, 403, 404, 405, 407})
-"""Errors in the request, not in the message, unless a problem says more than the status."""
+"""The statuses of errors in the request rather than in the message, unless a problem says more than the status."""
 STATUS_ALONE: Final = re.compile(
     r"about:blank|https?://(tools\.ietf\.org/html|www\.rfc-editor\.org/rfc)/rfc(7231|7235|9110)\b.*"
 )
-"""Types of problems that say no more than the status: the type that RFC 9457 has for this, and those of ASP.NET."""
+"""The types of problems that say no more than the status: the type that RFC 9457 has for this, and those of ASP.NET."""
 SPARE_THREADS: Final = 8
-"""How many calls of a function may still run after they took too long. Beyond this, no call begins until one of them
-ends.
+"""How many calls of a function may still run after they took too long. Beyond this number, no call begins until one of
+them ends.
 """
 
 
@@ -89,7 +92,7 @@ class BusinessError(Exception):
     """Raise this in a consumer's function for a message that it will never accept.
 
     Args:
-        code: a stable word of the service's own.
+        code: a word that the service has chosen and never changes.
         text: one line for people.
     """
 
@@ -104,17 +107,13 @@ class Call:
     r"""The call of a consumer about a message.
 
     message: its identifier, `GUID\ordinal`.
-    key: its name in the document history, which the consumer may use, too: the producer's id, or else its identifier.
-    delivery_count: how often it has been delivered, including this time; -1 if unknown.
-    content_type: as the producer declared it; empty if it did not.
-    forwarded: the headers that are forwarded with the message, by names in lower case; its sender may have written
-    anything.
-    correlation_id: 20 bytes, zeros for none.
-    body_type, application_tag, priority, acknowledgments: as in a `Draft`.
-    extension: empty if it is only our envelope.
-    response_queue, admin_queue: format names; empty for none.
-    sender_id: the SID that it claims for its sender; empty for none. Only a signature proves it.
-    cipher: the cipher of its body on its way; empty if it came in clear.
+    key: its name in the document history, which the consumer may use, too. It is the producer's id, or else the
+    identifier. delivery_count: how often it has been delivered, including this time; -1 if unknown. content_type: as
+    the producer declared it; empty if it did not. forwarded: the headers that are forwarded with the message, by names
+    in lower case; its sender may have written anything. correlation_id: 20 bytes, zeros for none. body_type,
+    application_tag, priority, acknowledgments: the same as in a `Draft`. extension: empty if it is only our envelope.
+    response_queue, admin_queue: format names; empty for none. sender_id: the SID that it claims for its sender; empty
+    for none. Only a signature proves it. cipher: the cipher of its body on its way; empty if it came in clear.
     signature, signed_by: the kind and hash of the verified signature, and the SHA-256 of the certificate that verified
         it; empty if there was none.
     epoch: a number that rises when another trigger takes over the queue, so that late calls from earlier triggers can
@@ -148,7 +147,7 @@ class Call:
 
     @property
     def content(self) -> Body:
-        """Return the decoded body, which is decoded at each call."""
+        """Return the body, which each call decodes again."""
         return read_body(self.body, self.body_type, self.extension)
 
     def headers(self) -> dict[str, str]:
@@ -197,10 +196,10 @@ class Answer(NamedTuple):
 
     attempt: a business error is FAILED_FOR_GOOD, a system error FAILED_FOR_NOW.
     reason: one line; for a business error it begins with the service code.
-    retry_after_s: the least time until the next attempt that the consumer asks for.
+    retry_after_s: the minimum number of seconds until the next attempt, as requested by the consumer.
     cause: for a system error, a word that equal failures share.
     is_unseen: whether the consumer has not seen the message, so the message is not the cause.
-    is_in_doubt: whether it is unknown if the consumer has processed the message.
+    is_in_doubt: whether it is unknown whether the consumer has processed the message.
     """
 
     attempt: Attempt
@@ -257,7 +256,7 @@ ALWAYS: Final = {
 
 
 class HttpEndpoint:
-    """An HTTP endpoint that messages are posted to; `endpoint` makes it."""
+    """An HTTP endpoint to which messages are posted; `endpoint` makes it."""
 
     def __init__(self, url: httpx.URL, client: HttpClient, access: Access, *, as_json: bool = False) -> None:
         self._url = url
@@ -287,8 +286,8 @@ class HttpEndpoint:
 
 
 async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
-    """Return a URL's answer. Redirections are not followed, cookies are not kept, proxies of the environment are not
-    used.
+    """Return a URL's answer. Redirections are not followed, cookies are not kept, and proxies named in the environment
+    are not used.
 
     Raises:
         HttpError: there is no connection, or no readable answer.
@@ -426,7 +425,7 @@ def retry_after_s(value: str) -> float:
 
 
 def in_words(error: HttpError) -> str:
-    """Return in words what went wrong with a connection."""
+    """Describe in words what went wrong with a connection."""
     what = NOT_THERE if isinstance(error, NotConnectedError) else BROKEN
     return f"{what} ({_of_tls(error) or str(error) or type(error.__cause__ or error).__name__})"
 
@@ -448,7 +447,7 @@ class PythonCallee:
     """A consumer that is a function with a Call as its argument: a coroutine function for trio, or a function that runs
     in a thread.
 
-    A thread cannot be ended from outside: a function that takes too long continues, and its result is dropped.
+    A thread cannot be ended from outside, so a function that takes too long continues, and its result is dropped.
 
     Args:
         parallel: how many calls may run at once.

@@ -1,4 +1,5 @@
-"""Carries out the outcome of a delivery: a copy, a count, lines in the log and on the screen, a hold on the queue."""
+"""Carries out the outcome of a delivery: a copy, a count, lines in the log and on the screen, or a hold on the
+queue."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class RollBackError(Exception):
 
 
 class Brake:
-    """Holds a queue while its breaker is open, and reports this once."""
+    """Holds a queue while its breaker is open, and reports each hold once."""
 
     def __init__(self, breaker: Breaker, schedule: Schedule[MessageId], log: FilteringBoundLogger) -> None:
         self.breaker = breaker
@@ -90,7 +91,7 @@ class Conclusions:
         return self._policy.in_doubt_queue or error_queue if ending.failure == IN_DOUBT else error_queue
 
     def carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
-        """End the transaction as decided.
+        """End the transaction according to the decision.
 
         Raises:
             RollBackError, Reject: the transaction must not commit.
@@ -112,7 +113,7 @@ class Conclusions:
         taken.send(queue, copy_for(message, note))
 
     def broken(self, message: str, ending: Ending, next_try_s: float, *, on_screen: bool) -> None:
-        """Note that a decision was not carried out; `ending` is the outcome instead."""
+        """Note that a decision was not carried out; the outcome is `ending` instead."""
         self.endings[ending.waypoint] += 1
         self._log_of(message, ending).warning(ending.waypoint, reason=ending.reason, next_try_s=next_try_s)
         if on_screen:

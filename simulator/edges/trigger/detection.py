@@ -1,8 +1,8 @@
 """The three steps of mqproto/edge/exactlyonce.py, carried out for the messages of one queue.
 
-The order keeps the promise: a message is STARTED on disk before its consumer is called, and the history has its outcome
-before it leaves its queue. If a program dies in between, the message is not processed again unless a resolver or an
-operator says so.
+Their order keeps the promise: a message is STARTED on disk before its consumer is called, and its outcome is in the
+history before it leaves its queue. If a program dies in between, the message is not processed again unless a resolver
+or an operator says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Found(NamedTuple):
     attempt: the number of this attempt: the delivery count or, if that is unknown, the higher count of the history and
         our memory.
     reason: why it is not new, in one line.
-    doubt: why this is unknown, for a new message that may still have been processed, because a call had no answer.
+    doubt: why it is unknown whether a new message was processed after all, such as a call without an answer; otherwise
+    empty.
     """
 
     verdict: Verdict | None
@@ -49,11 +50,11 @@ class Detection:
     """Decides which messages of a queue are new.
 
     Args:
-        queue: names it in the history.
+        queue: the name of the queue in the history.
         owner: the name of this trigger, which outlives its process.
         history: the document history; None if none is used.
         resolver: the document resolver; None if there is none.
-        enabled: whether duplicates are detected. Otherwise each delivery counts as new, and a message may be processed
+        enabled: whether duplicates are detected. If not, each delivery counts as new, and a message may be processed
             more than once.
     """
 
@@ -91,7 +92,7 @@ class Detection:
 
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncIterator[None]:
-        """Within the block, no other task of this process handles a message with this key."""
+        """Keep other tasks of this process from handling a message with this key during the block."""
         while key in self._in_hand:
             await self._in_hand[key].wait()
         self._in_hand[key] = trio.Event()
@@ -101,7 +102,7 @@ class Detection:
             self._in_hand.pop(key).set()
 
     async def is_gateways(self, queue: str) -> bool:
-        """Whether the queue with this format name gets the acknowledgments of a gateway with the same history.
+        """Return whether the queue with this format name gets the acknowledgments of a gateway with the same history.
 
         Raises:
             HistoryError: the history is not available.
@@ -158,10 +159,10 @@ class Detection:
         """Record in the history how the processing of a message ended.
 
         If the history cannot be written now, the outcome is written before any other call to the history. The message
-        need not wait for that: until then it is STARTED there.
+        need not wait for that, because until then it is STARTED there.
 
         Args:
-            outcome: why it failed for good; or why it failed for now with an unknown result.
+            outcome: why it failed for good, or why it failed for now with an unknown result.
             patient: whether the call may wait to share a flush with the beginning of the next message.
 
         Raises:
@@ -196,7 +197,7 @@ class Detection:
                 del self._unrecorded[key]
 
     async def is_back(self) -> bool:
-        """Whether the history is available and has all our outcomes.
+        """Return whether the history is available and has all our outcomes.
 
         Raises:
             FencedError: another trigger has taken over.

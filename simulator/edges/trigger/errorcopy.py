@@ -2,7 +2,7 @@
 
     body, label, body type, application tag, response queue, SID    unchanged
     correlation id    the message's identifier, 20 bytes
-    extension         JSON: the message's envelope, and beside it `failure`, `reason`, `attempts`, `message`, `queue`,
+    extension         JSON: the message's envelope, and in addition `failure`, `reason`, `attempts`, `message`, `queue`,
                       `correlation`, `admin_queue`, `acknowledgments`
 
 `Envelope.of` and `FailureNote.of` each read their part of it. `original_of` makes the message again.
@@ -73,9 +73,10 @@ def _like(message: ReceivedMessage) -> Draft:
 
 
 def original_of(copy: ReceivedMessage) -> Draft:
-    """Return the original of a copy, to be sent to its queue again. If it fails there, it becomes a dead letter.
+    """Return the original of a copy, as a draft that can be sent to its queue again. If it fails there, it becomes a
+    dead letter.
 
-    As its id it has the producer's id or, without one, its old identifier, by which its trigger recognizes it.
+    Its id is the producer's id or, without one, its old identifier, by which its trigger recognizes it.
 
     Raises:
         UsageError: the message is not such a copy.

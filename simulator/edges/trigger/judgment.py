@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class TriggerEvent(StrEnum):
-    """The log's words for the events of a message."""
+    """The words of the log for the events of a message."""
 
     ATTEMPTED = "attempted"
     COMMITTED = "committed"
@@ -51,8 +51,9 @@ class Ending(NamedTuple):
 
     waypoint: the last event that is logged for it.
     failure: why a copy goes to the error queue or the in-doubt queue; empty if there is no copy.
-    retry_after_s: for a message that is rolled back, the least time until the next attempt.
-    pause_s: the least time until the next attempt for the whole queue, if its breaker holds it; otherwise None.
+    retry_after_s: for a message that is rolled back, the minimum number of seconds until the next attempt.
+    pause_s: the minimum number of seconds until the next attempt for the whole queue, if its breaker holds it;
+    otherwise None.
     """
 
     waypoint: TriggerEvent
@@ -71,7 +72,7 @@ class TriggerJudge:
         breaker: gets the consumer's successes and failures.
         confirm: checks, right before a call, that no other trigger has taken over.
         limit: how often a message may be delivered.
-        timeout_s: how long a consumer or resolver may take to answer.
+        timeout_s: how many seconds a consumer or resolver may take to answer.
         log: gets a line for each attempt.
         traces: makes a span for each attempt, if traces are requested.
     """
@@ -93,7 +94,7 @@ class TriggerJudge:
         """Whether another trigger has taken over. If so, nothing is judged until `lead`."""
         self.answers = dict.fromkeys(Attempt, 0)
         self.answered = Durations()
-        """How long the consumer took to answer; a timeout counts with its limit."""
+        """How long the consumer took to answer, as a histogram; a timeout counts with its limit."""
         self._consumer = consumer
         self._detection = detection
         self._breaker = breaker
@@ -146,8 +147,8 @@ class TriggerJudge:
 
         Args:
             decided: called when its consumer has processed it, before the history has this outcome. Later messages
-                begin in the history in the same transaction, or after it.
-            patient: whether other messages are attempted, too, and may share its flush.
+                begin in the history in the same transaction as this outcome, or after it.
+            patient: whether other messages that are being attempted may share its flush.
         """
         call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):
@@ -262,7 +263,7 @@ class TriggerJudge:
         return found or Resolution(None, f"the resolver: {self._no_answer().reason}")
 
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the answer of a consumer or resolver; None if it takes too long."""
+        """Return the answer of a consumer or resolver; None if the answer takes too long."""
         deadline_s = min(trio.current_time() + self._timeout_s, self._stop_s)
         with trio.CancelScope(deadline=deadline_s) as scope:
             self._calls.add(scope)
@@ -279,7 +280,7 @@ class TriggerJudge:
 
 
 def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
-    """Return the call for a message, from the leader of an epoch."""
+    """Return the call for a message, made by the leader of an epoch."""
     envelope = Envelope.of(message.extension)
     return Call(
         message=str(message.id),

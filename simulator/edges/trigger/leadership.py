@@ -1,14 +1,15 @@
 """Lets one of several triggers deliver from a queue. The others stand by, and one of them takes over when it is lost.
 
 The document history names the leader (simulator/edges/history/leaders.py). A leader raises its beat three times in a
-lease. A standby takes over when the beat has not moved for a lease, or at once if the leader has certainly ended:
+lease. A standby takes over when the beat has not moved for a lease, or at once if the leader has certainly ended. This
+is how long the takeover takes:
 
     resigned, or its process is gone: its lock is free      at once
     stopped, or cut off from the history                    a lease later
     comes back after that                                   it is fenced: writes nothing, calls nobody, stands by
 
-A leader sends its epoch with all its actions: with writes to the history; with requests for messages to the node, which
-takes back the messages of earlier epochs, so that the order is restored; and to the consumer (MQ-Epoch), which may
+A leader sends its epoch with all its actions. The history checks it at each write. The node, when asked for messages,
+takes back the messages of earlier epochs, so that the order is restored. The consumer, which gets it as MQ-Epoch, may
 refuse late calls. For the next leader, messages that an earlier leader was processing are in doubt. Without a history
 there is no leader, and each trigger takes messages that the others have not taken.
 """
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
 LEASE_S: Final = 10.0
 BEATS: Final = 3
-"""The number of beats in a lease."""
+"""How many beats there are in a lease."""
 LOCK_S: Final = 2.0
-"""The longest time for which a program that checks a lock may keep the lock from its owner."""
+"""The maximum number of seconds for which a program that checks a lock may keep the lock from its owner."""
 TICKET_BITS: Final = 62
 
 
@@ -49,7 +50,7 @@ class Leadership:
         history: the document history; with None, this trigger leads at once and forever, with epoch 0.
         scope: the name of the queue in the history.
         name: this trigger's name; no two running triggers have the same.
-        lease_s: how long to wait for a silent leader.
+        lease_s: how many seconds to wait for a silent leader.
         is_gone: returns whether the process of the trigger with this name has certainly ended.
     """
 
@@ -125,7 +126,8 @@ class Leadership:
                 continue  # Nobody can take over either, or else it is heard of at the next beat.
 
     async def confirm(self, *, at_once: bool = False) -> None:
-        """Check that no other trigger has taken over, because a process may be stopped at any point, for any time.
+        """Check that no other trigger has taken over, because a process may be stopped at any point, and for any length
+        of time.
 
         Args:
             at_once: whether to ask the history in any case.
@@ -138,8 +140,8 @@ class Leadership:
             await self._beat()
 
     async def refused(self, reason: str, log: FilteringBoundLogger) -> None:
-        """Handle a refusal by the node because a later epoch's trigger receives. The history should know this epoch,
-        too.
+        """Handle a refusal by the node because a later epoch's trigger receives. The history should also know this
+        epoch.
 
         If it does not, the epoch is from another history that also has this queue, and an operator has to choose.
 
@@ -187,20 +189,20 @@ def lock_of(directory: Path, node: str, name: str) -> Path:
     """Return the file that the trigger of this name locks while it runs.
 
     Raises:
-        UsageError: no trigger can have this name.
+        UsageError: a trigger cannot have this name.
     """
     return directory / f"{called(node, name)}.lock"
 
 
 def has_ended(directory: Path, leader: str) -> bool:
-    """Whether the process of a leader, by its name in the history, has certainly ended."""
+    """Return whether the process of a leader, by its name in the history, has certainly ended."""
     node, _, name = leader.rpartition(" ")
     return bool(node) and is_free(lock_of(directory, node, name))
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold a lock for as long as this process lives, or the block lasts.
+    """Hold a lock until the block or this process ends.
 
     Raises:
         UsageError: another process has the lock.
@@ -221,7 +223,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody holds a lock. False if the lock never existed, because then nothing is known."""
+    """Return whether nobody holds a lock; False if the lock never existed, because nothing is known then."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

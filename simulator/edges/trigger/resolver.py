@@ -1,10 +1,11 @@
 """Step 3 of duplicate detection: a document resolver says whether a message has been processed.
 
-A document resolver is an HTTP endpoint that messages are posted to, as to a consumer, and that answers `{"status":
-"NEW"}`, or a Python function of a Call that returns the word; the words are those of "Execute Document Resolver
-Service" in "Summary of Duplicate Detection Process for JMS Triggers". If it cannot be asked now (no answer in time, no
-connection, 5xx, 408, 425, 429; or a function raises OSError), it is asked when the message is delivered again. If it
-fails in another way, or gives another answer, the message is in doubt.
+A document resolver is an HTTP endpoint or a Python function. Messages are posted to the endpoint as to a consumer, and
+it answers, for example, `{"status": "NEW"}`; the function takes a Call and returns the word. The words are those of
+"Execute Document Resolver Service" in "Summary of Duplicate Detection Process for JMS Triggers". If the resolver cannot
+be asked now, it is asked when the message is delivered again. This is so if there is no connection or no answer in
+time, after a status 5xx, 408, 425 or 429, or if the function raises OSError. If it fails in another way, or gives
+another answer, the message is in doubt.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mqproto.simulator.edges.trigger.callee import (
 )
 
 STATUSES: Final = {one.name: one for one in (Verdict.NEW, Verdict.DUPLICATE, Verdict.IN_DOUBT)}
-"""The answers that a resolver may give."""
+"""The words with which a resolver may answer."""
 
 
 class Resolution(NamedTuple):
@@ -45,10 +46,10 @@ class Resolution(NamedTuple):
 
 
 class Resolver(Protocol):
-    """Knows whether a message was processed."""
+    """Knows whether a message has been processed."""
 
     async def resolve(self, call: Call) -> Resolution:
-        """Ask about a message. The caller limits the time."""
+        """Return the resolution for a message. The caller limits the time."""
         ...
 
 

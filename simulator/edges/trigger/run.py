@@ -137,7 +137,7 @@ async def _start_metrics(
     trigger: Trigger,
     log: FilteringBoundLogger,
 ) -> None:
-    """Serve metrics. Their libraries are imported only here, on demand.
+    """Serve metrics. The libraries for metrics are imported only here, on demand.
 
     Raises:
         UsageError: the address is not available.
@@ -184,7 +184,8 @@ def error_queue_of(queue: str) -> str:
 
 @asynccontextmanager
 async def _connected(place: Place, node: str, error_queue: str) -> AsyncIterator[Client]:
-    """Yield a client of the node, after making the error queue if it is missing. If its name is empty, none is made.
+    """Yield a client of the node, after making the error queue if it is missing. If its name is empty, no queue is
+    made.
 
     Raises:
         UsageError: there is a queue of this name that does not take copies.
@@ -217,7 +218,7 @@ def _to_nobody(_: str) -> None: ...
 
 
 def _given_to(options: TriggerOptions) -> str:
-    """Return in words how each message is processed, without passwords or tokens in URLs."""
+    """Describe in words how each message is processed, without passwords or tokens in URLs."""
     return f"posted to {shown(options.url)}" if options.url else f"given to {options.call}"
 
 
@@ -273,7 +274,7 @@ async def _hook(
 
 
 class Meant(NamedTuple):
-    """The meaning of the typed names."""
+    """The meaning of the names that were given on the command line."""
 
     place: Place
     node: str
@@ -282,8 +283,8 @@ class Meant(NamedTuple):
 
 
 async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
-    """Return the meaning of the names as soon as it is known. Perhaps only a node that is not running yet knows the
-    queue.
+    """Return the meaning of the names as soon as it is known. It may be that only a node that is not running yet knows
+    the queue.
 
     Raises:
         UsageError: no node has such a queue, and all nodes that may have it are running; or a queue for copies does not

@@ -1,9 +1,9 @@
 """Decides which message a trigger attempts next, and when it leases another. Groups are ordered, and run in parallel.
 
 A queue hands out its first message that is not leased. A message that was rolled back is the first again, so later ones
-wait for it. If the queue then hands out another message, the first is gone. A decided message on its way out of the
-queue delays nothing, because the next message of its group is leased by then. This module has no sockets and no clock:
-time is an argument, and the owner of a schedule reports events.
+wait for it. If the queue then hands out another message, the first is no longer there. A message that is decided and
+about to leave the queue delays nothing, because the next message of its group is leased by then. This module has no
+sockets and no clock: time is an argument, and the owner of a schedule reports events.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Final, Generic, TypeVar
 from mqproto.simulator.edges.options import LEASE_LIMIT
 
 LEASED_LIMIT_BYTES: Final = 64 * 2**20
-"""The total size of leased messages at which no further message is leased."""
+"""The total size of leased messages, in bytes, from which on no further message is leased."""
 
 Message = TypeVar("Message", bound=Hashable)
 
 
 class _State(Enum):
     HELD = auto()
-    """The message is leased, and waits for its turn, or until it is due."""
+    """The message is leased, and waits until it is its turn and the message is due."""
     RUNNING = auto()
     """The message is leased, and is being attempted."""
     LEAVING = auto()
-    """The message is leased and decided: it leaves the queue, and is not attempted again in any case."""
+    """The message is leased and decided. It will leave the queue, and is not attempted again in any case."""
     AWAY = auto()
-    """The message is back in the queue, where it stays the first of its group."""
+    """The message is back in the queue, where it is still the first of its group."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,8 +54,8 @@ class Schedule(Generic[Message]):
 
     Args:
         parallel: how many messages are attempted at once, each from another group.
-        leases: how many messages are leased at once: those that are attempted or leaving, and those that wait for their
-            group or for a free place.
+        leases: how many messages are leased at once. They are being attempted, are leaving, or wait for their group or
+            for a free place.
         ahead: how many of the waiting messages may be from groups without an attempt.
         in_order: whether all messages are one group. Then nothing is leased while a message that was rolled back is not
             yet due.
@@ -78,7 +78,7 @@ class Schedule(Generic[Message]):
     # What is to be done
 
     def wants_lease(self, now_s: float) -> bool:
-        """Whether to request another lease, because its message could be attempted if its group is free."""
+        """Return whether to request another lease, whose message could be attempted if its group is free."""
         leased = [entry for entry in self._entries.values() if entry.state is not _State.AWAY]
         running = sum(entry.state is _State.RUNNING for entry in leased)
         if self._held_until_s is not None:
@@ -92,7 +92,8 @@ class Schedule(Generic[Message]):
         )
 
     def _is_short(self, running: int, now_s: float) -> bool:
-        """Whether fewer messages can be attempted than should be. In order, the next one can always be attempted."""
+        """Return whether fewer messages can be attempted than should be. In order, the next one can always be
+        attempted."""
         return self._in_order or running + len(self._ready(now_s)) < self._parallel + self._ahead
 
     @property
@@ -115,18 +116,19 @@ class Schedule(Generic[Message]):
         return [entry.message for entry in chosen]
 
     def next_s(self, now_s: float) -> float:
-        """Return the time of the next action without a new event; infinity for never."""
+        """Return the time of the next action if no new event comes; infinity for never."""
         if self._held_until_s is not None:
             return self._held_until_s if self._held_until_s > now_s else inf
         return min((entry.due_s for entry in self._entries.values() if entry.due_s > now_s), default=inf)
 
     def _ready(self, now_s: float) -> list[_Entry[Message]]:
-        """Return the first message of each group if it is leased, waits and is due; in the order of the queue."""
+        """Return, in the order of the queue, the first message of each group, if it is leased, waiting and due."""
         ready = [entry for entry in self._firsts() if entry.state is _State.HELD and entry.due_s <= now_s]
         return sorted(ready, key=lambda entry: entry.place)
 
     def _firsts(self) -> Iterator[_Entry[Message]]:
-        """Yield from each group the message that is attempted, or else the first that is not leaving."""
+        """Yield, from each group, the message that is being attempted, or else the first message that is not
+        leaving."""
         for line in self._groups.values():
             staying = [entry for entry in line if entry.state is not _State.LEAVING]
             running = (entry for entry in staying if entry.state is _State.RUNNING)
@@ -134,11 +136,12 @@ class Schedule(Generic[Message]):
                 yield next(running, staying[0])
 
     def _probe(self) -> _Entry[Message] | None:
-        """Return a held queue's next message to attempt: the first of each group in turn, as one may be the cause."""
+        """Return the next message of a held queue to attempt. Groups take turns with their first messages, because one
+        of these may be the cause."""
         return min(self._firsts(), key=lambda entry: (entry.probes, entry.place), default=None)
 
     def _wants_probe(self, leased: list[_Entry[Message]]) -> bool:
-        """Whether to request another lease while the queue is held and the pause is over."""
+        """Return whether to request another lease while the queue is held and the pause is over."""
         probe = self._probe()
         if len(leased) >= self._limit:
             return False
@@ -198,7 +201,7 @@ class Schedule(Generic[Message]):
         self._entries[message].state = _State.LEAVING
 
     def given_back(self, message: Message, due_s: float = -inf) -> None:
-        """Note that a message was returned, or may have been.
+        """Note that a message was, or may have been, returned.
 
         due_s: the earliest time for the next attempt.
         """
@@ -212,7 +215,7 @@ class Schedule(Generic[Message]):
         self._forget(self._entries[message])
 
     def _drop_expected(self, at_least: int) -> None:
-        """Drop messages that would have been handed out first, so they are gone."""
+        """Drop messages that would have been handed out before, and are therefore gone."""
         for entry in [*self._entries.values()]:
             if entry.expected and entry.priority >= at_least:
                 self._forget(entry)

@@ -1,8 +1,8 @@
 """Signs requests by the rules of Standard Webhooks (standardwebhooks.com), so that a consumer can check their origin.
 
-webhook-id           the producer's id of the message, else its identifier: the same at each attempt
+webhook-id           the producer's id of the message, or else its identifier; the same at each attempt
 webhook-timestamp    when it was signed, in seconds of Unix time, so that an old request can be refused
-webhook-signature    for each secret `v1,` and the base64 of HMAC-SHA256 over ID.TIMESTAMP.BODY
+webhook-signature    for each secret, `v1,` and the base64 of HMAC-SHA256 over ID.TIMESTAMP.BODY
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mqproto.simulator.edges.secretfile import read_secret
 
 PREFIX: Final = "whsec_"
 SIZES: Final = range(24, 65)
-"""The possible sizes of a secret in bytes."""
+"""The permitted sizes of a secret, in bytes."""
 SECRETS_LIMIT: Final = 8
 
 
 def secrets_in(path: Path) -> tuple[bytes, ...]:
-    """Return the secrets in a file that only its owner may read, one per line: `whsec_` and base64.
+    """Return the secrets in a file that only its owner may read, one per line, each as `whsec_` followed by base64.
 
     While one secret replaces another, the file has both, and each request has both signatures.
 
@@ -52,7 +52,7 @@ def _secret(path: Path, number: int, line: str) -> bytes:
 
 
 def signed(secrets: Sequence[bytes], key: str, timestamp_s: int, body: bytes) -> dict[str, str]:
-    """Return the headers that sign a request; empty without a secret."""
+    """Return the headers that sign a request; no headers without a secret."""
     if not secrets:
         return {}
     # What is signed has full stops between its parts: one in an id would let it be read as other parts.

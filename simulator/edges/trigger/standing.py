@@ -60,7 +60,7 @@ def standings(place: Place, history: str = "") -> list[TriggerStanding]:
 
 
 def told(found: Iterable[TriggerStanding]) -> Iterator[str]:
-    """Yield lines about held queues, with the reasons, for people."""
+    """Yield lines about held queues and the reasons, for people."""
     for one in found:
         if one.held is None:
             continue

@@ -1,4 +1,4 @@
-"""Reports over HTTP how messages ended: all ends at a trigger, or the ends that a producer wants reported.
+"""Reports over HTTP how messages ended: all ends at a trigger, or those that a producer wants reported.
 
 Each report is a `Trail`. Before a message leaves its queue, its trail is in the outbox of the document history
 (simulator/edges/history/outbox.py), so it outlives the program that sends it:
@@ -7,8 +7,8 @@ Each report is a `Trail`. Before a message leaves its queue, its trail is in the
     a gateway, with MQ-Callback, --callback   it is accepted ──► armed ──► it ends ──► due
 
 The URL that waits for an end is on disk with the message before its producer gets 200, and armed soon after. The end
-may come before that: the later of the two sends the report. When an operator sends a message again, the same URL waits
-for the end of its next life.
+may come before the URL is armed; the later of the two events sends the report. When an operator sends a message again,
+the same URL waits for the end of its next life.
 
 A report is a JSON object, posted once if possible, by the rules for consumers. 200 to 299 means that it is delivered; a
 service code or a problem means that it is given up. After anything else it is posted again, with growing pauses, for
@@ -55,12 +55,12 @@ from mqproto.simulator.edges.trigger.signing import signed
 CALLBACK: Final = "MQ-Callback"
 CALLBACK_TEXT: Final = "a URL that is told when the message has ended; the operator says which hosts may be"
 RETRIES: Final = Retries(interval_s=5, factor=4, limit_s=6 * 3_600, attempts=16, jitter=0.1)
-"""Pauses of 5 s, 20 s, 80 s, ... up to six hours, about two and a half days in all."""
+"""The delays between attempts: 5 s, 20 s, 80 s, ... up to six hours, about two and a half days in total."""
 TIMEOUT_S: Final = 30.0
 TOGETHER: Final = 8
-"""How many reports are sent at once, so that a slow receiver holds up few others."""
+"""The number of reports sent at once, so that a slow receiver holds up few others."""
 AGAIN_S: Final = 1.0
-"""How long to wait before an unavailable history is tried again."""
+"""How many seconds to wait before an unavailable history is tried again."""
 URL_LIMIT: Final = 2_048
 HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
 
@@ -72,7 +72,7 @@ STATES: Final = {
     TriggerEvent.DEAD_LETTERED: State.FAILED,
     TriggerEvent.RETRIEVAL_FAILURE: State.FAILED,
 }
-"""How messages end for a trigger."""
+"""The states in which messages end for a trigger."""
 
 
 # What is told
@@ -102,7 +102,7 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
 
 
 class About(msgspec.Struct, frozen=True, array_like=True):
-    """The facts about a message whose end a URL waits for.
+    """The facts about a message for whose end a URL waits.
 
     key: its key for its trigger.
     given: its id from the producer, without the producer's name.
@@ -114,7 +114,7 @@ class About(msgspec.Struct, frozen=True, array_like=True):
 
 
 def name_of(message: str) -> str:
-    """Return the name of the end of a message that a URL waits for."""
+    """Return the name of the end of a message for which a URL waits."""
     return f"{message}/ended"
 
 
@@ -124,7 +124,7 @@ def armed(message: str, about: About, url: str, sender: str) -> Hook:
 
 
 async def tell_end(history: DocumentHistory, message: str) -> bool:
-    """Report the end of a message, if the history knows the end and a URL waits; return whether it does.
+    """Report the end of a message, if the history knows the end and a URL waits for it; return whether both are so.
 
     Raises:
         HistoryError: the report may not have been stored.
@@ -147,7 +147,7 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
 
     Args:
         again: the message's identifier in its next life.
-        queue, key: its destination, and its producer's id, empty for none.
+        queue, key: its destination, and its producer's id, which is empty for none.
 
     Raises:
         HistoryError: the URL could not be recorded for the next life.
@@ -165,10 +165,10 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The URLs that may be called. Producers are not trusted, and the gateway can reach hosts that they cannot.
+    """The URLs that may be called. Producers are not trusted, and the gateway can reach hosts that they cannot reach.
 
-    hosts: the hosts that producers may name: `HOST`, with its scheme's default port, or `HOST:PORT`; None for none.
-    url: gets reports about messages whose producers name no URL; empty for none.
+    hosts: the hosts that producers may name, as `HOST`, for its scheme's default port, or `HOST:PORT`; None if they may
+    not name any. url: gets reports about messages whose producers name no URL; empty for none.
     """
 
     hosts: frozenset[str] | None = frozenset()
@@ -176,7 +176,7 @@ class Offer:
 
     @classmethod
     def of(cls, names: Iterable[str], url: str) -> Offer:
-        """Return the offer that an operator has typed.
+        """Return the offer that an operator has made on the command line.
 
         Raises:
             UsageError: a name is not a host, or the URL is not valid.
@@ -212,7 +212,7 @@ class Offer:
         """Return the URL for a message's report; empty for none.
 
         Args:
-            asked: the URL that its producer names; empty for none.
+            asked: the URL that the message's producer names; empty for none.
 
         Raises:
             UsageError: the URL is not permitted or not possible.
@@ -236,7 +236,7 @@ class Teller:
     """Delivers the reports of one sender from the outbox.
 
     Args:
-        sender: its name in the history, the same across restarts; no two running senders have the same.
+        sender: its name in the history, which is the same across restarts. No two running senders have the same name.
         offer: the permitted URLs; even stored reports are sent only to its `url` and its hosts.
         secrets: each report is signed with each of them.
     """
@@ -259,7 +259,7 @@ class Teller:
         self._secrets = secrets
         self._retries = retries
         self.counts = dict.fromkeys(("told", "not-told", "given-up"), 0)
-        """The number of attempts by outcome, by the log's words."""
+        """The number of attempts for each outcome, as the log names it."""
         self._news = trio.Event()
 
     async def tell(self, end: Trail, epoch: int = 0) -> None:
@@ -283,7 +283,7 @@ class Teller:
             self._news.set()
 
     async def run(self) -> None:
-        """Deliver due reports until cancelled; an interrupted one is repeated later."""
+        """Deliver due reports until cancelled; an interrupted delivery is repeated later."""
         while True:
             self._news, trouble = trio.Event(), ""
             try:

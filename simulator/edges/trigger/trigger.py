@@ -1,8 +1,8 @@
-"""Calls a consumer for each message of a queue: once if possible, and in order, whatever fails.
+"""Calls a consumer for each message of a queue, in order whatever fails, and only once if possible.
 
-A message is received in a transaction, and its outcome is decided within it: the response is part of the same
-transaction as the read. A rollback leaves the message in its place, so nothing is inserted again; until the next
-attempt no task holds it.
+A message is received in a transaction, and its outcome is decided within it, so the decision is part of the same
+transaction as the read. A rollback leaves the message in its place, so nothing is inserted again. Until the next
+attempt, no task holds the message.
 
 | the message | the transaction | the log says |
 |---|---|---|
@@ -14,8 +14,8 @@ attempt no task holds it.
 | in doubt | commits, a copy to the in-doubt queue | `in-doubt` |
 | any of these, and the node went away meanwhile | rolls back, or nobody knows | `rolled-back`, or `unsettled` |
 
-If there is no queue for copies, the message is refused. It then goes to its sender's dead-letter queue, if it asked for
-that.
+If there is no queue for copies, the message is refused. It then goes to its sender's dead-letter queue, if the sender
+asked for that.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ from mqproto.simulator.edges.trigger.telling import Teller, end_of
 from mqproto.simulator.node.control import RolledBack
 
 PATIENCE_S: Final = 60.0
-"""How long one receive waits for a message."""
+"""How many seconds one receive waits for a message."""
 PAUSE_S: Final = 0.5
-"""How long to wait before an unavailable node or history is tried again."""
+"""How many seconds to wait before an unavailable node or history is tried again."""
 RESIGN_S: Final = 2.0
-"""How long an ending trigger may take to resign."""
+"""How many seconds an ending trigger may take to resign."""
 AHEAD: Final = 3
-"""How many messages are leased besides the attempted one, if in order: those that are leaving, and the next ones."""
+"""How many messages are leased in addition to the one that is attempted, if they are in order: those that are leaving,
+and the next ones."""
 
 
 class Doing(NamedTuple):
@@ -66,7 +67,7 @@ class Doing(NamedTuple):
 
     leads: whether it is the trigger that delivers; without a history, each trigger does.
     is_connected: whether its node answers.
-    calls: how many messages its consumer is being called for.
+    calls: the number of messages for which its consumer is being called.
     held: why nothing is delivered.
     """
 
@@ -101,7 +102,7 @@ class Trigger:
         consumer: the consumer to call.
         detection: decides which messages are new.
         log: gets a line for each waypoint of each message.
-        on_ready: called when the node has answered for the first time, or when another trigger leads.
+        on_ready: called when the node has answered for the first time, or when it is known that another trigger leads.
         leadership: decides whether this trigger delivers; None if it always does.
         hook: gets a report about every end.
         traces: makes a span for each call, if traces are requested.
@@ -170,7 +171,7 @@ class Trigger:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve the queue until `stop`, whenever this trigger leads. Connect again whenever the node was gone.
+        """Serve the queue until `stop`, whenever this trigger leads. Reconnect whenever the node was gone.
 
         Raises:
             UsageError: there is no such queue.
@@ -250,7 +251,7 @@ class Trigger:
             await self._pause()
 
     def _say_gone(self, reason: str) -> None:
-        """Log that the node is gone, but only once until it is back."""
+        """Log that the node is gone, but only once before it is back."""
         if not self._node_is_gone:
             self._log.warning("waiting", reason=reason)
         self._node_is_gone = True
@@ -286,7 +287,8 @@ class Trigger:
 
     @property
     def _serves_no_more(self) -> bool:
-        """Whether this connection is finished: waiting messages, and those that still arrive, are given back."""
+        """Return whether this connection is finished. If so, waiting messages, and those that still arrive, are given
+        back."""
         return self._stopping.is_set() or self._node_is_gone or self.judge.is_fenced
 
     # One transaction
@@ -381,7 +383,7 @@ class Trigger:
         self._changed.set()
 
     async def _heed_breaker(self, ending: Ending) -> None:
-        """Hold or release the queue, and store this for later leaders."""
+        """Hold or release the queue, and store the breaker's state for later leaders."""
         note = self._brake.heed(ending)
         if note != self._leadership.note and not self.judge.is_fenced:
             try:
@@ -392,7 +394,7 @@ class Trigger:
                 self._log.warning("unrecorded", reason=str(error))
 
     async def _told(self, message: ReceivedMessage, ending: Ending) -> Ending:
-        """Return the ending once the report to the hook is stored. Until then, the message stays."""
+        """Return the ending once the report to the hook is stored. Until then, the message stays in its queue."""
         end = end_of(call_for(message), ending, self._place, self.conclusions.copy_to(ending))
         if self.hook is None or end is None:
             return ending
@@ -413,7 +415,7 @@ class Trigger:
 
         Args:
             ending: the decision; None if the message was not examined.
-            broken: the outcome instead, and why; None if the node carried out the decision.
+            broken: the outcome that replaces the decision, and why; None if the node carried out the decision.
         """
         if ending is None:
             self._schedule.given_back(message.id)
