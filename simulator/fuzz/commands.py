@@ -1,4 +1,4 @@
-"""`mqproto fuzz`: its options and its output."""
+"""`mqproto fuzz`, with its options and its output."""
 
 from __future__ import annotations
 
@@ -222,7 +222,8 @@ def repeat(
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Yield the report for people: how many packets there were, how many each question was about, and the findings."""
+    """Yield the report for people: the number of packets, the number of those that each question was about, and the
+    findings."""
     yield (
         f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
         f"{report.rate:,.0f} a second of one core"
@@ -244,8 +245,8 @@ def lines(report: Report) -> Iterator[str]:
 
 @contextmanager
 def progress(what: str, seconds: float, *, quiet: bool) -> Iterator[Callable[[float, int], None]]:
-    """Show a progress bar; call the yielded function with the elapsed seconds and the findings so far. A pipe shows
-    nothing.
+    """Show a progress bar. Call the yielded function with the elapsed seconds and the findings so far. In a pipe,
+    nothing is shown.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,7 +1,7 @@
-"""The findings of a fuzzer, in groups; one command repeats each of them from its file.
+"""The findings of a fuzzer, in groups. One command repeats a finding from its file.
 
 A finding is two files of the same name: `.bin` has the minimised bytes, for any tool that reads packets; `.toml` says
-how they were made, what was seen, and what to type to see it again.
+how they were made, what was seen, and which command shows it again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LONGEST_SLUG: Final = 48
 class FuzzFinding:
     """One fault of a parser or a peer.
 
-    group: the kind of fault, and its place; two findings of one group are the same fault.
+    group: the kind of fault, and its place. Two findings of one group are considered the same fault.
     detail: what was seen, in one line.
     data: the bytes that show it; several packets follow each other.
-    how: everything needed to repeat it, and to understand it: words, numbers, and lists of them. "fuzz" names the
+    how: everything needed to repeat and to understand it, as words, numbers, and lists of these. "fuzz" names the
         fuzzer that repeats it, `parser` or `peer`.
     """
 
@@ -39,13 +39,14 @@ class FuzzFinding:
 
     @property
     def name(self) -> str:
-        """The name of its files: a short form of the group, and enough of a digest to distinguish it from others."""
+        """The name of its files: a short form of the group, and enough of a digest to distinguish the finding from
+        others."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.group.lower())[:LONGEST_SLUG].strip("-")
         return f"finding-{slug}-{hashlib.sha256(self.group.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
 
 class Findings:
-    """The findings of a run, one of each group, and how often each was met.
+    """The findings of a run, one of each group, and how often each has occurred.
 
     Args:
         folder: the folder for their files, which are written as they are found; None to keep them in memory.
@@ -60,14 +61,15 @@ class Findings:
         return len(self.first)
 
     def knows(self, group: str) -> bool:
-        """Return whether there is a finding of this group. If so, it is counted, and need not be minimised again."""
+        """Return whether there is a finding of this group. If so, the finding is counted, and need not be minimised
+        again."""
         if group not in self.first:
             return False
         self.counts[group] += 1
         return True
 
     def add(self, finding: FuzzFinding) -> None:
-        """Add the first finding of a group, and save it at once, because a fuzzer may not live to its end."""
+        """Add the first finding of a group, and save it at once, because a fuzzer may be killed before its end."""
         self.first[finding.group] = finding
         self.counts[finding.group] += 1
         if self.folder is not None:
@@ -80,7 +82,7 @@ class Findings:
                 save(finding, self.folder, self.counts[group])
 
     def lines(self) -> list[str]:
-        """Return the lines for people: each finding, how often it was met, and the command that repeats it."""
+        """Return the lines for people: each finding, how often it occurred, and the command that repeats it."""
         found = []
         for group, finding in self.first.items():
             count = self.counts[group]
@@ -105,7 +107,7 @@ class Findings:
 
 
 def shown(data: bytes, limit: int = 40) -> str:
-    """Return the number of bytes and the first of them, as hex."""
+    """Return the number of bytes, and the first of the bytes as hex."""
     more = "..." if len(data) > limit else ""
     return f"{len(data)} bytes: {data[:limit].hex()}{more}" if data else "no bytes at all"
 
@@ -157,7 +159,8 @@ def load(path: Path) -> FuzzFinding:
 
 
 def _toml(value: object) -> str:
-    """Return a value as TOML. Its strings, numbers, booleans and arrays are JSON's, except DEL and lone surrogates."""
+    """Return a value as TOML. Strings, numbers, booleans and arrays are written as in JSON, except for DEL and lone
+    surrogates."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml(each) for each in value)}]"
     if isinstance(value, str):

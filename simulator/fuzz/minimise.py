@@ -1,4 +1,4 @@
-"""Makes findings smaller: leaves out parts for as long as the same fault shows, and then sets bytes to zero."""
+"""Makes findings smaller: leaves out parts as long as the same fault shows, and then sets bytes to zero."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mqproto.simulator.fuzz.roles import role_of
 from mqproto.wire import SeenField
 
 TRIES: Final = 5_000
-"""The most tries for one fault."""
+"""The maximum number of tries for one fault."""
 
 Part = TypeVar("Part")
 
@@ -22,8 +22,8 @@ async def minimised(
     """Return the fewest of these parts, such as the steps of a conversation, that still show the fault.
 
     Args:
-        still: whether some parts show the same fault; it is true for all of them together.
-        tries: how often to ask `still` at most.
+        still: returns whether the given parts show the same fault, which is true for all of them together.
+        tries: the maximum number of calls of `still`.
     """
     search = shrinking(tuple(parts), [fewer], tries)
     try:
@@ -35,7 +35,7 @@ async def minimised(
 
 
 def minimised_packet(packet: bytes, still: Callable[[bytes], bool], tries: int = TRIES) -> bytes:
-    """Return the shortest packet, and the plainest of that length, that still shows the same fault.
+    """Return the shortest packet that still shows the same fault, with as many zeros as possible.
 
     Whole sections are left out first, then fields, then bytes, each with PacketSize unchanged or repaired. The
     remaining bytes are set to zero where the fault still shows.
@@ -50,16 +50,16 @@ def without_fields(packet: bytes) -> Iterator[bytes]:
 
 
 def without_announced(packet: bytes) -> Iterator[bytes]:
-    """Yield the packet without something that a flag announces or a length counts, and without the flag or count."""
+    """Yield the packet without a part that a flag announces or a length counts, and without that flag or count."""
     for candidate in unannounced(packet):
         yield from _repaired_or_not(packet, candidate)
 
 
 def lower_lengths(packet: bytes) -> Search[bytes]:
-    """Make lengths and counts as small as possible, so that the bytes they count can go.
+    """Make lengths and counts as small as possible, so that the bytes that they count can be left out.
 
-    A count beyond the end of the packet is only halved, because the limit of memory or time is not sharp, and a finding
-    exactly at the limit would not show again.
+    A count beyond the end of the packet is only halved, because the limit of memory or time is not exact, and a finding
+    just above the limit would not show again.
     """
     for field in fields_of(packet):
         if not role_of(field.section, field.name).derived:
@@ -112,7 +112,7 @@ STEPS: Final[tuple[Step[bytes], ...]] = (
 
 
 def _repaired_or_not(packet: bytes, candidate: bytes) -> Iterator[bytes]:
-    """Yield the candidate with PacketSize repaired, and the unchanged candidate, if they differ from the packet."""
+    """Yield the candidate with PacketSize repaired, and then unchanged, if these differ from the packet."""
     return (each for each in dict.fromkeys((with_honest_size(candidate), candidate)) if each != packet)
 
 
@@ -144,7 +144,7 @@ def _written(packet: bytes, field: SeenField, value: int) -> bytes:
 
 
 def spans_of(packet: bytes) -> list[tuple[int, int]]:
-    """Return where sections and fields begin and end, the largest first."""
+    """Return the ranges of sections and fields in the packet, the largest first."""
     fields = [field for field in fields_of(packet) if field.size]
     spans = {(section.start, section.stop) for section in sections_of(fields)}
     spans |= {(field.offset, field.offset + field.size) for field in fields}

@@ -2,8 +2,8 @@
 
 `mutants` goes through every single mutation of a packet in a fixed order; `mutate` draws one mutation, or a few that
 are combined. They aim at the ways in which parsers break: counts that wrap when doubled, aligned or added, flags that
-announce missing parts, sections that end in unexpected places. Each mutation leaves PacketSize unchanged, or repairs it
-to make a parser read on.
+announce missing parts, sections that end in unexpected places. Each mutation either leaves PacketSize unchanged, or
+repairs it so that a parser reads on.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ _WORDS: Final = (
     *(number.to_bytes(2, "little") for number in (0x8000, 0xFFFF)),
     SIGNATURE.to_bytes(4, "little"),
 )
-"""Values with which a few bytes are overwritten: limits, and the signature of a packet."""
+"""The values that overwrite a few bytes: limits, and the signature of a packet."""
 
 LONG_FIELD: Final = 1024
-"""A longer field is cut only in its first and last LONG_FIELD // 2 bytes, because more cuts would teach nothing."""
+"""The number of bytes up to which a field is cut everywhere. A longer field is cut only in its first and last
+LONG_FIELD // 2 bytes, because further cuts would teach nothing."""
 SMALL_CHOICE: Final = 32
-"""If a field, or some of its bits, can have at most this many values, each value is tried."""
+"""The number of possible values of a field, or of some of its bits, up to which each value is tried."""
 
 
 class Mutant(NamedTuple):
@@ -94,7 +95,7 @@ def mutants(packet: bytes) -> Iterator[Mutant]:
 
 
 def mutate(packet: bytes, dice: random.Random) -> Mutant:
-    """Draw one mutation, or a few that are combined: each is systematic, or an accident to a few bytes."""
+    """Draw one mutation, or a few that are combined. Each is a systematic one, or an accident to a few bytes."""
     plan = plan_of(packet)
     roll = dice.random()
     edits = [plan.draw(dice) for _ in range(1 if roll < 0.6 else 2 if roll < 0.9 else 3)]
@@ -146,7 +147,8 @@ class EditPlan:
         self._has_size = any(field.name == "base.packet_size" for field in self.fields)
 
     def repairable(self, edit: Edit) -> bool:
-        """Whether PacketSize may be repaired after an edit. It may if there is one, and the edit does not write it."""
+        """Return whether PacketSize may be repaired after an edit. It may if there is a PacketSize, and the edit does
+        not write it."""
         return self._has_size and (edit.start >= _SIZE_AT + _WORD.size or edit.stop <= _SIZE_AT)
 
     def draw(self, dice: random.Random) -> Edit:
@@ -159,7 +161,7 @@ class EditPlan:
         return edits[int(dice.random() * len(edits))]
 
     def _accident(self, dice: random.Random) -> Edit:
-        """Draw an accident at a random place: a byte, a word, a cut, a few bytes lost or doubled."""
+        """Draw an accident at a random place: a changed byte or word, a cut, or a few bytes lost or doubled."""
         size = len(self.packet)
         at = int(dice.random() * size)
         match int(dice.random() * 5):
@@ -246,7 +248,7 @@ class EditPlan:
 
 
 def fields_of(packet: bytes) -> list[SeenField]:
-    """Return the fields of a packet or a Ping, as far as they can be read."""
+    """Return the fields of a packet or a Ping, as many as can be read."""
     try:
         ping_packet.decode(packet)
     except WireFormatError:
@@ -267,7 +269,8 @@ def sections_of(fields: Sequence[SeenField]) -> Iterator[FieldGroup]:
 
 
 def around(value: int, bits: int, limits: frozenset[int] = frozenset()) -> Iterator[int]:
-    """Yield values at which arithmetic on `bits` goes wrong, and values next to the current one and to limits."""
+    """Yield values at which arithmetic with this number of bits goes wrong, and values next to the current one and to
+    limits."""
     top, sign = 2**bits, 2 ** (bits - 1)
     values = {0, 1, 2, sign - 1, sign, sign + 1, top - 2, top - 1}
     values |= {value - 1, value + 1, value // 2, value * 2, value ^ sign}
@@ -277,7 +280,7 @@ def around(value: int, bits: int, limits: frozenset[int] = frozenset()) -> Itera
 
 
 def wrapping(value: int, bits: int, offset: int, left: int) -> set[int]:
-    """Return lengths and counts that are wrong, or seem right to a parser that computes with `bits`.
+    """Return lengths and counts that are wrong, or seem right to a parser that computes with this number of bits.
 
     Args:
         offset: the field's offset in its packet.
@@ -312,7 +315,7 @@ def _written(name: str, kind: str, field: SeenField, value: int) -> Edit:
 
 
 def _of_text(field: SeenField) -> Iterator[Edit]:
-    """Yield a text without its NUL, with another one, and with half a character."""
+    """Yield a text without its NUL, with a second NUL, and with half a character."""
     start, stop = field.offset, field.offset + field.size
     middle = start + field.size // 4 * 2
     yield Edit(f"{field.name} without NUL", "text", stop - 2, stop, b"A\0")

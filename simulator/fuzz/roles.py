@@ -1,4 +1,4 @@
-"""What the layouts say about each field: which fields are counts, which are constant, and which bits have names.
+"""Finds out from the layouts which fields are counts, which are constant, and which bits have names.
 
 Mutations rely on this: a new field of a layout is mutated according to its purpose, which is stated only once.
 """
@@ -30,10 +30,9 @@ class NamedBits(NamedTuple):
 class Role(NamedTuple):
     """The purpose of one field.
 
-    derived: whether it follows from other fields: a length, a size, a count.
+    derived: whether it follows from other fields, as a length, a size or a count does.
     constant: whether it always has the same value.
-    limits: numbers that occur in the rules about it.
-    bits: those of its bits that have names.
+    limits: numbers that occur in the rules about it. bits: its bits that have names.
     """
 
     derived: bool = False
@@ -70,7 +69,7 @@ def named_bits(kind: type | None, word: str) -> tuple[NamedBits, ...]:
 
 
 def layouts_in(part: Any, kind: type | None = None) -> Iterator[tuple[Layout, type | None]]:
-    """Yield each layout within a part, with the record that it is bound to."""
+    """Yield each layout within a part, with the record to which it belongs."""
     match bare(part):
         case Record() as record:
             yield from layouts_in(record.layout, record.kind)

@@ -1,8 +1,9 @@
 """The process that attacks: cases of simulator/fuzz/peer, one after the other, by one attacker or many at once.
 
 It reads orders from its standard input, one line of JSON each, and answers each with a line. All its attackers together
-take at most SHARE of a core, because they run on the same machine as their victims, and their own cost must not count
-as the attack's cost to a node. Before an attack they rehearse it: they make cases at the same share and send none.
+take at most SHARE of a core. They run on the same machine as their victims, and their own cost must not count as the
+attack's cost to a node. Before an attack, they rehearse it: they make cases at the same share of the core, and do not
+send any.
 
     python -m mqproto.simulator.fuzz.hostile.attackers
 """
@@ -30,24 +31,24 @@ from mqproto.simulator.fuzz.tactics.talk import IDENTITY_COUNT, PeerTarget, Talk
 from mqproto.wire import Guid, guid_from_text
 
 SHARE: Final = 0.4
-"""The share of one core for all attackers together."""
+"""The share of one core that all attackers together may take."""
 BEAT_S: Final = 0.01
 HOLD_S: Final = 0.25
-"""How long connections stay idle at a step with WATCH."""
+"""How many seconds connections stay idle at a step with WATCH."""
 PATIENCE_S: Final = 1.0
-"""How long an attacker waits for an answer, or until its data is read, before it continues or starts again."""
+"""How many seconds an attacker waits for an answer, or until its data is read, before it continues or starts again."""
 FIRST_S: Final = 60.0
-"""How much longer an attack may last until its first case is over, which may start late on a busy machine."""
+"""How many more seconds an attack may last until its first case is over, which may start late on a busy machine."""
 
 
 class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
     """An attack on one node, or its rehearsal.
 
     tactic: a name in TACTICS.
-    sources: the address of each attacker; none for a rehearsal.
+    sources: the address of each attacker; empty for a rehearsal.
     presented: the queue manager whose name they use; empty if they use queue managers of their own.
     known: other queue managers that the node knows.
-    queues: direct names of its queues: the first and the last are open to strangers, and the last takes transactions.
+    queues: direct names of its queues. The first and the last are open to strangers, and the last takes transactions.
     """
 
     tactic: str
@@ -64,7 +65,7 @@ class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attack did, and what it cost.
+    """The number of things that an attack did, and their cost.
 
     broken_off: cases that ended early, because there was no connection or the node stopped reading.
     """
@@ -80,7 +81,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hearing(Conduct):
-    """Waits for an answer wherever a case waits, without judging it, because a judge could not keep up with a node."""
+    """Waits for an answer wherever a case waits. It does not judge the answer, because a judge could not keep up with a
+    node."""
 
     def __init__(self, server: Guid | None = None) -> None:
         super().__init__(server)
@@ -91,18 +93,18 @@ class Hearing(Conduct):
         self._waits = bool(data)
 
     def heard(self, data: bytes) -> None:
-        """Note that bytes came."""
+        """Note that bytes were received."""
         self.answer_count += 1
         self._waits = False
 
     @property
     def owed(self) -> Fault | None:
-        """A fault while any answer is due; otherwise None."""
+        """The fault if an answer is still due, whichever it is; otherwise None."""
         return Fault(PeerFailure.HANGS, "it has not answered", "") if self._waits else None
 
 
 class Ration:
-    """The processor time that this process may take: SHARE of one core since the ration was made."""
+    """The processor time that this process may take, which is SHARE of one core since the ration was made."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
@@ -110,23 +112,23 @@ class Ration:
 
     @property
     def cpu_s(self) -> float:
-        """The time taken so far."""
+        """The processor time used so far."""
         return time.process_time() - self._began_cpu_s
 
     @property
     def is_used_up(self) -> bool:
-        """Whether more than the share was taken up to now."""
+        """Whether more than the share has been used so far."""
         return self.cpu_s > SHARE * (time.monotonic() - self._began_s)
 
     async def wait(self) -> None:
-        """Return when some time is left."""
+        """Return when some processor time is left."""
         await trio.lowlevel.checkpoint()
         while self.is_used_up:  # noqa: ASYNC110 - only time makes more.
             await trio.sleep(BEAT_S)
 
 
 async def carry_out(order: AttackOrder) -> Spent:
-    """Attack, or rehearse, for as long as ordered, and until an attacker has carried out one case."""
+    """Attack, or rehearse, for as long as ordered, but at least until an attacker has carried out one case."""
     ration, one_is_over = Ration(), trio.Event()
     counts = {
         **dict.fromkeys(COUNTS, 0),
@@ -174,7 +176,8 @@ async def _attack(
     turn: trio.Lock,
     one_is_over: trio.Event,
 ) -> None:
-    """Run one attacker, case after case. Only one attacker makes a case at a time, while the others speak."""
+    """Run one attacker, case after case. Only one attacker makes a case at a time, while the others send and
+    receive."""
     for number in numbers:
         async with turn:
             await ration.wait()
@@ -189,8 +192,8 @@ async def _attack(
 
 
 def _case(order: AttackOrder, number: int, source: str) -> Case:
-    """Make a case. Each source has its own queue managers, because a node refuses one that it saw at another host
-    within an hour.
+    """Make a case. Each source has its own queue managers, because a node refuses a queue manager that it saw at
+    another host less than an hour ago.
     """
     presented = guid_from_text(order.presented) if order.presented else None
     known = tuple(map(guid_from_text, order.known))
@@ -220,7 +223,7 @@ class Attackers:
         self._said = b""
 
     async def carry_out(self, order: AttackOrder) -> Spent:
-        """Send an order; return when it is carried out."""
+        """Send an order; return when it has been carried out."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         await self._process.stdin.send_all(msgspec.json.encode(order) + b"\n")

@@ -1,7 +1,7 @@
 """Three nodes as processes, and the honest load between them, which is sent as fast as it arrives.
 
-Orders are transactional and notes recoverable. Direct orders go straight to their node by a direct name, and late ones
-have a consumer that pauses. After each attack, the sent messages are compared with the received ones.
+Orders are transactional and notes recoverable. Direct orders go straight to their node by a direct name, and the
+consumer of late ones pauses. After each attack, the sent messages are compared with the received ones.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from mqproto.simulator.topology import Node, Topology, parse
 from mqproto.simulator.topology.views import Address
 
 OPEN_QUEUES: Final = ("inbox", "bids")
-"""Queues of each node that strangers may send to; `bids` takes transactions."""
+"""The queues of each node that are open to strangers; `bids` takes transactions."""
 ATTACKERS: Final = 16
 BODIES: Final[Sizes] = ((1_000, 200, 1_500),)
 NO_END: Final = 10**9
 AHEAD: Final = {"orders": 300, "notes": 100, "direct": 100, "late": 50}
-"""How many messages for a queue are on their way at a time. The next one is sent when one of them has arrived."""
+"""The number of messages for one queue that are on their way at a time. The next message is sent when one of them has
+arrived."""
 LATE: Final = "late"
 """The queue whose consumer pauses, which delays its FinalAcks; it does not count towards throughput."""
 BEAT_S: Final = 0.02
@@ -89,23 +90,23 @@ destination = "intermediate"
 [route.destination]
 sender = "intermediate"
 """
-"""The links for direct names, which lead straight to their node. With TLS, they use it, too."""
+"""The links for direct names, which lead straight to their node. With TLS, these links use it, too."""
 CERTIFICATE: Final = (
     "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
     "-subj /CN={node} -keyout {node}.key -out {node}.pem"
 )
-"""The arguments of openssl for a node's self-signed certificate."""
+"""The arguments of openssl that make a self-signed certificate for a node."""
 
 
 def topology_of(network: str, folder: Path, *, tls: bool) -> Topology:
-    """Return the chain at addresses of its own, from 127.x.y.1 to 3, and at port 1801, where direct names find it.
+    """Return the chain at its own addresses, 127.x.y.1 to 127.x.y.3. Its port is 1801, where direct names find it.
 
     Args:
         network: such as `127.7.7`.
         folder: the folder for certificates, if there is TLS.
 
     Raises:
-        UsageError: there is no openssl to make them.
+        UsageError: openssl, which makes the certificates, is missing.
     """
     nodes = (SENDER, INTERMEDIATE, DESTINATION)
     text = TOPOLOGY.format(network=network, tls="true" if tls else "false")
@@ -134,7 +135,7 @@ class Chain(Rig):
     def __init__(self, topology: Topology, directory: Path, seed: int) -> None:
         super().__init__(topology, directory)
         self.is_paused = False
-        """Whether no new messages are sent."""
+        """Whether the sending of new messages is paused."""
         for queue in AHEAD:
             self.flow(
                 queue,
@@ -159,7 +160,8 @@ class Chain(Rig):
         return 0 if self.is_paused else len(self.flows[queue].consumer.received) + AHEAD[queue]
 
     async def emptied(self, patience_s: float) -> float | None:
-        """Wait until every sent message has come. Return the seconds that this took, or None if it takes too long."""
+        """Wait until every sent message has arrived. Return the number of seconds that this took, or None if it takes
+        too long."""
         began_s = trio.current_time()
         with trio.move_on_after(patience_s):
             await until(lambda: all(flow.is_empty for flow in self.flows.values()), BEAT_S)
@@ -167,7 +169,7 @@ class Chain(Rig):
         return None
 
     def received_between(self, start_s: float, end_s: float) -> int:
-        """Return how many messages came in this period to consumers that never pause."""
+        """Return how many messages reached the consumers that never pause in this period."""
         return sum(
             start_s <= message.at_s < end_s
             for queue, flow in self.flows.items()

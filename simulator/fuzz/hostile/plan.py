@@ -1,4 +1,5 @@
-"""The attacks of a run, their order, number of attackers and duration, which all follow from a seed and the time."""
+"""The attacks of a run, with their order, numbers of attackers and duration. All of this follows from a seed and the
+time."""
 
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ KNOWN: Final = (
 """Attacks that once harmed our nodes. They come first, however little time there is."""
 SHORTEST_S, LONGEST_S = 1.5, 4.0
 ROUNDS: Final = 200
-"""An attack takes this fraction of the whole time, within the limits above."""
+"""The fraction of the whole time that one attack takes, within the limits above."""
 PLAIN_SHARE: Final = 0.75
-"""The share of time for links without TLS; the rest is for attackers at a neighbour's own address."""
+"""The share of the time for links without TLS; the rest is for attackers at a neighbour's own address."""
 RESTARTS: Final = (
     "a session in a neighbour's name",
     "idle sessions in neighbours' names",
     "claims again and again",
 )
-"""During these attacks, a neighbour of the attacked node is killed and comes back."""
+"""The attacks during which a neighbour of the attacked node is killed and comes back."""
 
 
 class Form(NamedTuple):
@@ -63,19 +64,19 @@ PLAIN_FORMS: Final = (
     Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
 )
 MANY: Final = Form("250 attackers at 250 addresses", 250, spread=True)
-"""The form for HELD, in which one attacker alone does little."""
+"""The form for HELD, because a single attacker has little effect there."""
 TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 
 
 @dataclass(frozen=True, slots=True)
 class HostilePlan:
-    """What to run.
+    """The settings that say what to run.
 
     only: the tactics to use, each in all forms, however long that takes; empty for all tactics that fit into the time.
-    rounds: at most this many attacks with TLS, and as many without; None for as many as fit into the time.
+    rounds: the maximum number of attacks with TLS, and of those without; None for as many as fit into the time.
     timed: whether to judge throughput and times; promises that do not depend on the machine are always judged.
     patience_s: how long after an attack honest messages may be on their way before they count as blocked.
-    directory: the stores go into a new folder in it; by default among the temporary files.
+    directory: the stores go into a new folder in this one; by default, in the folder for temporary files.
 
     Raises:
         UsageError: there is no such tactic.
@@ -97,7 +98,7 @@ class HostilePlan:
 
     @property
     def attack_s(self) -> float:
-        """How long an attack lasts."""
+        """How many seconds an attack lasts."""
         return min(max(self.seconds / ROUNDS, SHORTEST_S), LONGEST_S)
 
     def attacks(self, *, tls: bool) -> Iterator[tuple[str, Form]]:

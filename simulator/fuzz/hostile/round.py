@@ -1,8 +1,9 @@
-"""One attack and its measurements: first the load alone, then the load with the attack, then the rest of the load.
+"""One attack and its measurements. The load first runs alone, then together with the attack, and then until it has
+arrived.
 
-While the load is alone, the attackers rehearse, and take as much of the processor as they will take later. The load is
-sent as fast as it arrives. So its rate shows what the attack costs the nodes, without the cost of the attackers on the
-same machine.
+While the load runs alone, the attackers rehearse, and take as much of the processor as they will take later. The load
+is sent as fast as it arrives. So its rate shows the cost of the attack to the nodes, without the cost of the attackers
+on the same machine.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from mqproto.simulator.topology import Node
 from mqproto.wire import guid_text
 
 ALONE_SHARE: Final = 0.5
-"""How long the load is alone at first, as a share of the attack's time."""
+"""How long the load first runs alone, as a share of the attack's duration."""
 SETTLED_S: Final = 0.3
-"""How long the load has to get going before its rate is measured."""
+"""How many seconds the load has to get going before its rate is measured."""
 LOOK_S: Final = 0.5
-"""The time between two requests for the queues of the attacked node."""
+"""The number of seconds between two requests for the queues of the attacked node."""
 UNFINISHED_BYTES: Final = Settings().strangers_unfinished_bytes
 NETWORKS: Final = (251, 254)
 """The range of the second number in the attackers' addresses; nodes have other numbers. Each round has new addresses,
@@ -41,7 +42,7 @@ because a node remembers the cost of a host for longer than the attack lasts."""
 
 
 class Round:
-    """One attack in one form, on one node that dice have chosen."""
+    """One attack in one form, on one node that is chosen at random."""
 
     def __init__(self, chain: Chain, crowd: Attackers, plan: HostilePlan, tactic: str, form: Form) -> None:
         self._chain = chain
@@ -55,7 +56,7 @@ class Round:
         self.ordeal = Ordeal(tactic, form.text, self._node.name, restarts=tactic in RESTARTS)
 
     async def run(self, seconds: float) -> Ordeal:
-        """Carry out the attack for a time; return the results."""
+        """Carry out the attack for this time; return the results."""
         chain, ordeal = self._chain, self.ordeal
         chain.is_paused = False
         await trio.sleep(SETTLED_S)
@@ -114,7 +115,7 @@ class Round:
         )
 
     def _queues(self) -> list[str]:
-        """Return the node's queues, with the two that are open to strangers at the ends of the list."""
+        """Return the node's queues, with the two queues that are open to strangers at the ends of the list."""
         first, last = OPEN_QUEUES
         return [first, *(queue for queue in self._node.queues if queue not in OPEN_QUEUES), last]
 
@@ -122,7 +123,7 @@ class Round:
         return [other for other in self._chain.topology.nodes.values() if other is not self._node]
 
     async def _ask(self) -> None:
-        """Ask the node for its queues, as an operator would, again and again."""
+        """Ask the node for its queues again and again, as an operator would."""
         with suppress(NodeUnreachable):
             async with self._chain.connect(self._node.name) as client:
                 while True:
@@ -136,7 +137,7 @@ class Round:
                     await trio.sleep(LOOK_S)
 
     async def _restart(self, seconds: float) -> None:
-        """Kill a neighbour, and start it again after a third of the attack."""
+        """Kill a neighbour, and start it again after a third of the attack's duration."""
         supervisor = self._chain.supervisor
         await trio.sleep(seconds / 4)
         with trio.CancelScope(shield=True):
@@ -150,7 +151,8 @@ class Round:
     # Afterwards
 
     def _compare(self, began_s: float, ended_s: float) -> None:
-        """Check that each honest message came once and in order. After a restart, recoverable ones may come twice."""
+        """Check that each honest message arrived once and in order. After a restart, recoverable messages may arrive
+        twice."""
         delays: list[float] = []
         found: dict[str, Found] = {}
         for queue, flow in self._chain.flows.items():

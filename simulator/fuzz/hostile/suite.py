@@ -1,4 +1,4 @@
-"""Runs attack after attack on a chain under honest load, until the time is over. Each is a Round."""
+"""Runs attack after attack on a chain under honest load, until the time is over. Each attack is a Round."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
 from mqproto.simulator.rig.rig import new_folder
 
 LONGER: Final = 3
-"""If too little came during an attack, it is repeated, and lasts this many times as long."""
+"""If too few honest messages arrived during an attack, it is repeated, and lasts this many times as long."""
 NETWORKS: Final = 250
-"""The second number in the nodes' addresses is from 1 to this."""
+"""The highest second number in the nodes' addresses; the lowest is 1."""
 
 
 async def run_strangers(plan: HostilePlan, show: Callable[[Ordeal], None] = lambda ordeal: None) -> Report:
@@ -32,7 +32,7 @@ async def run_strangers(plan: HostilePlan, show: Callable[[Ordeal], None] = lamb
 
     Raises:
         NodeError: a node does not start.
-        UsageError: there is no such directory, or no openssl for the links with TLS.
+        UsageError: the directory does not exist, or openssl, which the links with TLS need, is missing.
     """
     folder = new_folder("strangers", plan.directory)
     report = Report(plan.seed, plan.timed, stores=str(folder))
@@ -56,7 +56,8 @@ async def _run_part(
     *,
     tls: bool,
 ) -> None:
-    """Run all attacks with TLS, or all without. If honest messages stay blocked, the next begins with new nodes."""
+    """Run all attacks with TLS, or all without. If honest messages stay blocked, the next attack begins with new
+    nodes."""
     share = 1 - PLAIN_SHARE if tls else PLAIN_SHARE if plan.with_tls else 1
     ends_at = trio.current_time() + plan.seconds * share
     attacks = plan.attacks(tls=tls)
@@ -81,9 +82,10 @@ async def _run_part(
 
 
 async def tried(chain: Chain, crowd: Attackers, plan: HostilePlan, tactic: str, form: Form) -> Ordeal:
-    """Run one attack. If too little came during it, and nothing else is wrong, a longer repetition counts instead.
+    """Run one attack. If too few honest messages arrived during it, and nothing else is wrong, a longer repetition
+    counts instead.
 
-    For a second or two, other programs on the machine can take more of it than any attacker.
+    The reason is that other programs can, for a second or two, take more of the machine than any attacker.
     """
     ordeal = await Round(chain, crowd, plan, tactic, form).run(plan.attack_s)
     if plan.timed and ordeal.is_slow and not ordeal.broken(timed=False):

@@ -16,11 +16,11 @@ from mqproto.simulator.rig.proof import Comparison
 from mqproto.simulator.rig.verdict import Found, RunOracle, judged
 
 LEAST_SHARE: Final = 0.5
-"""The least honest throughput during an attack, as a share of that before it."""
+"""The minimum honest throughput during an attack, as a share of the throughput before it."""
 RECOVERY_S: Final = 10.0
-"""The seconds after an attack's end within which everything sent before that end must have come."""
+"""The number of seconds after an attack's end within which everything sent before that end must have arrived."""
 ANSWER_S: Final = 5.0
-"""How long an operator may wait for `queues` of the attacked node."""
+"""The maximum number of seconds for which an operator may wait for `queues` of the attacked node."""
 
 
 @dataclass(slots=True)
@@ -28,14 +28,12 @@ class Ordeal:
     """One attack on one node, and what happened to the honest messages.
 
     form: how many attackers there were, and where they came from.
-    restarts: whether a neighbour of the node was killed and started again meanwhile; if so, throughput is not judged.
-    before_per_s, during_per_s: how many honest messages came per second.
-    typical_ms, worst_ms: the median and the longest time until the arrival of an honest message that was sent during
-    the attack.
-    recovered_s: the time from the attack's end until all messages had come; None if it was longer than the patience.
-    answer_s: the longest that `queues` of the node took.
-    wrongs: nodes that ended, and packets that are kept even though they are incomplete.
-    found: what is wrong with honest messages.
+    restarts: whether a neighbour of the node was killed and started again during the attack; if so, throughput is not
+    judged. before_per_s, during_per_s: how many honest messages arrived per second. typical_ms, worst_ms: the median
+    and the longest time until the arrival of an honest message that was sent during the attack. recovered_s: the time
+    from the attack's end until all messages had arrived; None if it was longer than the patience. answer_s: the longest
+    time that `queues` of the node took. wrongs: nodes that ended, and packets that are kept even though they are
+    incomplete. found: what is wrong with honest messages.
     """
 
     tactic: str
@@ -56,12 +54,12 @@ class Ordeal:
 
     @property
     def share(self) -> float:
-        """Honest throughput during the attack, as a share of that before it."""
+        """The honest throughput during the attack, as a share of the throughput before it."""
         return self.during_per_s / self.before_per_s if self.before_per_s else 0.0
 
     @property
     def is_slow(self) -> bool:
-        """Whether too little came during the attack."""
+        """Whether the honest throughput during the attack was too low."""
         return not self.restarts and self.share < LEAST_SHARE
 
     def broken(self, *, timed: bool) -> list[str]:
@@ -110,17 +108,17 @@ class Ordeal:
 
     @property
     def peak_mb(self) -> float:
-        """The peak of the node with the most resident memory, in MB."""
+        """The highest peak of resident memory of a node, in MB."""
         return max((figures.peak_bytes or 0 for figures in self.nodes.values()), default=0) / MB
 
     @property
     def log_bytes(self) -> int:
-        """The number of log bytes from the node that wrote most."""
+        """The number of bytes that the node that wrote most added to its log."""
         return max((figures.log_bytes for figures in self.nodes.values()), default=0)
 
     @property
     def cpu(self) -> float:
-        """The attacked node's share of one core."""
+        """The share of one core that the attacked node used."""
         return self.nodes[self.node].cpu if self.node in self.nodes else 0.0
 
 
@@ -166,7 +164,7 @@ class Report:
 
 
 def show_report(report: Report) -> None:
-    """Print the limits and the broken promises. Each attack has already had its line."""
+    """Print the limits and the broken promises. The line about each attack was printed earlier."""
     console = wide_console()
     console.print()
     console.print(

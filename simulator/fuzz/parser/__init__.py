@@ -1,1 +1,1 @@
-"""Fuzzing parsers: feeds them packets for a given time, and keeps their faults as findings."""
+"""The fuzzer of parsers, which feeds them packets for a given time, and keeps their faults as findings."""

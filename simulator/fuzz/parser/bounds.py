@@ -1,7 +1,7 @@
 """Limits on the time and the memory that a parser may take for one packet.
 
-Neither costs anything per packet: a timer checks now and then whether the fuzzer is still at the same packet, and the
-system refuses memory beyond the limit.
+Neither limit costs anything per packet. A timer checks now and then whether the fuzzer is still at the same packet, and
+the system refuses memory beyond the limit.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class TookTooLong(BaseException):
-    """The parser took too long. Not an Exception, because a parser that catches every Exception must not catch this."""
+    """The parser took too long. This is not an Exception, because a parser that catches every Exception must not catch
+    it."""
 
 
 class Watch:
     """Stops a parser that takes too long.
 
     Args:
-        limit_s: seconds of processor time, so that a busy machine causes no findings.
+        limit_s: the limit in seconds of processor time, so that a busy machine does not cause findings.
 
-    packets: the caller increments this for each packet.
+    packets: the number of packets so far, which the caller increments for each packet.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -63,7 +64,8 @@ class Watch:
 
 @contextmanager
 def memory_limit(more_bytes: int) -> Iterator[None]:
-    """Allow this much memory beyond what is in use now. An allocation beyond the limit raises MemoryError.
+    """Allow this much memory, in bytes, beyond the memory in use now. An allocation beyond the limit raises
+    MemoryError.
 
     A nested block replaces the limit, whether its own is higher or lower. This works only on Linux; other systems get
     no limit.

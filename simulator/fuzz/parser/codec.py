@@ -1,14 +1,13 @@
 """The judge of our own codec. It checks some properties of each packet, and slower ones of a few packets.
 
-For every packet, within the time and the memory that the fuzzer allows:
+For every packet, the judge checks that, within the time and the memory that the fuzzer allows:
 - the generated code reads it, or refuses it by one of its REFUSALS, and so does the code that only checks;
 - the record is written as the same bytes, and PacketBuffer finds exactly this packet in them. For the first packets
-that take a new way through the codec, and for one in ONE_IN of the other packets:
-- the reference agrees: field by field, padding and reserved bits too, or by a WireFormatError with the same text; and
-  it writes the same bytes.
-For a quarter of these, because both take long:
+that take a new way through the codec, and for one in ONE_IN of the other packets, it also checks that:
+- the reference agrees field by field, including padding and reserved bits, or by a WireFormatError with the same text;
+and it writes the same bytes. For a quarter of these packets, because it takes long, it also checks that:
 - `inspect_packet` shows each byte once, and gives the same verdict;
-- reading takes little memory, see MEMORY_BYTES.
+- reading takes little memory (see MEMORY_BYTES).
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 from mqproto.wire.schema.refused import REFUSALS
 
 FIRST: Final = 16
-"""How many packets of each way through the codec are also read by construct."""
+"""The number of packets that are also read by construct for each way through the codec."""
 ONE_IN: Final = 256
-"""One in this many of the other packets is also read by construct."""
+"""One packet in this many of the other packets is also read by construct."""
 MEMORY_BYTES: Final = 128 * 1024
-"""How much memory reading a packet may take, beyond eight times its size."""
+"""How many bytes of memory reading a packet may take, beyond eight times its size."""
 
 _LISTS: Final = UserHeader.has_multi_queue_format.mask
 _ANNOUNCED_BY_USER: Final = (
@@ -179,7 +178,7 @@ class OwnCodec:
 
 
 def way_of(packet: Packet) -> Hashable:
-    """Return the way of a packet through the codec: which headers it has."""
+    """Return the way of a packet through the codec, which its headers decide."""
     if isinstance(packet, UserMessage):
         return packet.base.flags & _ANNOUNCED_BY_BASE, packet.user.flags & _ANNOUNCED_BY_USER
     return type(packet).__name__

@@ -18,16 +18,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 REGISTERS: Final = {"x86_64": (16, 19), "aarch64": (32, 31)}
-"""The indexes, in Linux's order, of a process's instruction pointer and stack pointer."""
+"""The positions of the instruction pointer and the stack pointer, in the order in which Linux reports registers."""
 TRACE_ME: Final = 0
 CONTINUE: Final = 7
 GET_REGISTERS: Final = 0x4204
 GENERAL: Final = 1
-"""Requests of ptrace(2), and a set of registers."""
+"""The requests of ptrace(2), and the number of a set of registers."""
 REGISTER_COUNT: Final = 128
 """A number greater than that of any processor's registers."""
 STACK_BYTES: Final = 64 * 2**10
-"""How much of the stack is searched for callers."""
+"""How many bytes of the stack are searched for callers."""
 
 
 class _Vector(ctypes.Structure):
@@ -35,12 +35,13 @@ class _Vector(ctypes.Structure):
 
 
 def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: float) -> str:
-    """Run a program again; return the place in its own code where a signal ended it, or "" if it is not known.
+    """Run a program again; return the place in its own code where a signal ended it, or an empty text if it is not
+    known.
 
     Args:
         data: its standard input.
         number: the signal's number.
-        limit_s: after this time it is killed.
+        limit_s: the time in seconds after which the program is killed.
     """
     if platform.system() != "Linux" or platform.machine() not in REGISTERS:
         return ""
@@ -77,7 +78,7 @@ def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: f
 
 
 def _place(trace: Any, process: int) -> str:
-    """Return the innermost place in the started file where a stopped process is."""
+    """Return the innermost place, within the started file, at which a stopped process is."""
     registers = (ctypes.c_uint64 * REGISTER_COUNT)()
     vector = _Vector(ctypes.addressof(registers), ctypes.sizeof(registers))
     if trace(GET_REGISTERS, process, GENERAL, ctypes.addressof(vector)) == -1:
@@ -99,7 +100,7 @@ def _place(trace: Any, process: int) -> str:
 
 
 def _code_of(process: int, path: str) -> Iterator[tuple[int, int, int]]:
-    """Yield each part of a file that is mapped as code: its start, its end, and where the file's mapping begins."""
+    """Yield each part of a file that is mapped as code: its start, its end, and the start of the file's mapping."""
     begin = None
     with open(f"/proc/{process}/maps") as maps:
         for line in maps:

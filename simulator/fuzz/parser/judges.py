@@ -1,7 +1,7 @@
 """Judges, which decide whether a parser handled some bytes well.
 
-A judge returns a verdict, which stands for the way that the bytes took through the parser, and raises each finding as
-an exception. `Foreign` judges anybody's function; codec.py has the judge of our own codec.
+A judge returns a verdict, which represents the way that the bytes took through the parser. It raises each finding as an
+exception. `Foreign` judges any function; codec.py has the judge of our own codec.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mqproto.simulator.edges.trigger.named import find, function
 from mqproto.simulator.fuzz.parser.bounds import TookTooLong
 
 BURST: Final = 500
-"""How many mutations of one packet are tried in a row, so that its possible edits are found only once."""
+"""The number of mutations of one packet that are tried in a row, so that its possible edits are found only once."""
 DEFAULT_EXPECTED: Final = ("ValueError",)
 _OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 
@@ -28,23 +28,24 @@ _OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 class Judge(Protocol):
     """Decides whether a parser handled some bytes well.
 
-    counts: how many packets each question was asked about.
+    counts: the number of packets about which each question was asked.
     """
 
     counts: Counter[str]
 
     def judge(self, data: bytes) -> Hashable:
-        """Return the way that these bytes took; a fuzzer keeps them if it is new. Any exception is a finding."""
+        """Return the way that these bytes took; a fuzzer keeps the bytes if this way is new. Any exception is a
+        finding."""
 
     def judge_again(self, data: bytes) -> None:
         """Ask every question about these bytes, to repeat a finding or to minimise it."""
 
     def burst(self, packet: bytes) -> int:
-        """Return how many mutations of a packet to judge in a row: fewer if each takes long."""
+        """Return how many mutations of a packet to judge in a row; fewer if each takes long."""
 
 
 class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its caller)
-    """A parser raised nothing, but is wrong all the same.
+    """The parser did not raise anything, but is wrong all the same.
 
     Args:
         oracle: the property that should have held.
@@ -59,7 +60,7 @@ class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its
 
 
 class Foreign:
-    """Judges anybody's parser: it may return anything, and raise the expected exceptions.
+    """Judges any parser, which may return anything, and raise the expected exceptions.
 
     Args:
         function: takes the bytes of one packet.
@@ -92,7 +93,7 @@ class Foreign:
 
 
 def place(trace: TracebackType | None) -> Hashable:
-    """Return where an exception was raised, in a form that is quick to compute."""
+    """Return the place where an exception was raised, in a form that is quick to compute."""
     if trace is None:
         return None
     while trace.tb_next is not None:
@@ -121,7 +122,7 @@ def detail_of(error: BaseException) -> str:
 
 
 def find_function(target: str) -> Callable[[bytes], object]:
-    """Return the function that `module:function` names; the current folder is searched, too.
+    """Return the function that `module:function` names; modules in the current folder are found, too.
 
     Raises:
         UsageError: there is no such function.

@@ -1,4 +1,4 @@
-"""The inputs of a fuzzer: valid inputs to begin with, and ways to make others from them.
+"""The inputs of a fuzzer: valid inputs to begin with, and ways to make other inputs from them.
 
 `Packets` knows the layouts of the protocol. `Writings` knows only bytes and a few words of a format, and serves
 everything that is not a packet: XML, streams of objects, hex dumps.
@@ -15,9 +15,10 @@ from mqproto.simulator.fuzz.mutations import Mutant, counted, mutants, mutate
 from mqproto.simulator.fuzz.parser.seeds import generated
 
 LARGEST_WRITING: Final = 65_536
-"""The largest input. Larger inputs are cut, because unbounded growth shows at this size, too."""
+"""The maximum length of an input, in bytes. Larger inputs are cut, because unbounded growth shows at this size, too."""
 TIMES: Final = (2, 3, 17, 130, 1_000)
-"""How often a part is repeated: more than small limits allow, and more than the depth that readers allow."""
+"""The numbers of times that a part is repeated: more than small limits allow, and more than the depth that readers
+allow."""
 _NUMBERS: Final = (
     0,
     1,

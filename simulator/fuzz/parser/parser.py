@@ -1,7 +1,7 @@
-"""`mqproto fuzz parser`: feeds packets to a parser for a given time, and keeps its faults as findings.
+"""`mqproto fuzz parser`, which feeds packets to a parser for a given time, and keeps its faults as findings.
 
-First come the unmutated seeds, which must pass; then every single mutation of each; then random mutations of seeds, of
-generated packets, and of packets that took a new way through the parser.
+First come the unmutated seeds, which must pass, and then every single mutation of each seed. After that come random
+mutations of seeds, of generated packets, and of packets that took a new way through the parser.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from mqproto.simulator.fuzz.parser.readers import TARGETS
 from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files, save_corpus
 
 CORPUS: Final = 512
-"""How many packets that took a new way are kept, so that they can be mutated further."""
+"""The number of packets that are kept because they took a new way, so that they can be mutated further."""
 LARGEST: Final = 4_096
-"""The size of the largest packets that are kept, and whose mutations are all tried. Larger ones would take all the
-time.
+"""The maximum size, in bytes, of packets that are kept, and of those whose mutations are all tried. Larger ones would
+take all the time.
 """
 MINIMISE_S: Final = 10.0
-"""The processor time for minimising a finding."""
+"""The limit, in seconds of processor time, for minimising a finding."""
 HASTE: Final = 8
-"""While a finding is minimised, the parser's time per packet is divided by this."""
+"""The divisor of the parser's time per packet while a finding is minimised."""
 
 UNLIMITED: Final = 2**60
 OURS: Final = "mqproto.wire"
@@ -63,13 +63,13 @@ class Options:
     program: instead of a target, a program that reads one packet from its standard input.
     loop: whether the program reads many packets (see Program).
     expect: the exceptions by which a foreign function refuses a packet.
-    seconds: wall-clock time.
-    packets: stop after this many; the same number and seed give the same packets.
+    seconds: the duration, in wall-clock time.
+    packets: the number of packets after which to stop; the same number and seed give the same packets.
     corpus: files with further packets to begin with.
     corpus_out: a folder for the seeds, packets that took a new way, and a dictionary; None to write nothing.
     folder: the folder for findings; None to keep them in memory.
-    limit_s: processor time that the parser may take for one packet.
-    memory_mb: how much memory it may take in all, beyond that in use at the start.
+    limit_s: the processor time that the parser may take for one packet.
+    memory_mb: the total memory that it may take, beyond the memory in use at the start.
     """
 
     target: str = OURS
@@ -92,8 +92,8 @@ class Options:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory limit; UNLIMITED for a program, which would inherit it, because many programs reserve more than
-        they use.
+        """The memory limit. It is UNLIMITED for a program, because a program would inherit the limit, and many reserve
+        more than they use.
         """
         return UNLIMITED if self.program else self.memory_mb * 2**20
 
@@ -125,7 +125,7 @@ class Report:
 
     @property
     def rate(self) -> float:
-        """Packets per second of one core, including their generation and everything else."""
+        """The number of packets per second of one core, including their generation and everything else."""
         return self.packets / self.cpu_s if self.cpu_s else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def fault(judge: Judge, watch: Watch, data: bytes) -> tuple[str, str] | None:
 
 
 def most_memory_mb() -> int:
-    """Return the most memory that this process ever had, in MiB, as Linux counts it."""
+    """Return the peak memory of this process, in MiB, as Linux counts it."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
@@ -228,7 +228,7 @@ def cpu_s() -> float:
 
 
 class Fuzzer:
-    """Runs one fuzzing of a parser."""
+    """Carries out one run of the fuzzer on a parser."""
 
     def __init__(self, judge: Judge, material: Material, options: Options) -> None:
         self.judge = judge
@@ -302,7 +302,7 @@ class Fuzzer:
             self._keep(way, mutant.data)
 
     def _try_block(self, block: Sequence[Mutant]) -> None:
-        """Try several packets in one process of a program."""
+        """Try several packets in one process of the program."""
         assert isinstance(self.judge, Program), "others are given one"
         self.watch.packets += 1
         for mutant, way in zip(block, self.judge.judge_all([each.data for each in block]), strict=True):
@@ -314,7 +314,7 @@ class Fuzzer:
                 self._keep(way, mutant.data)
 
     def _mutants(self) -> Iterator[Mutant]:
-        """Yield mutants without end; the parser gets them after the seeds."""
+        """Yield mutants without end. The parser gets them after the seeds."""
         for seed in self.material.seeds:
             if len(seed) <= LARGEST:
                 yield from self.material.singles(seed)

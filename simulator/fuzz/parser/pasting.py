@@ -1,4 +1,5 @@
-"""The input of `mqproto decode` as a target: packets, Pings and streams of them, raw or as people paste them."""
+"""The input of `mqproto decode` as a target of the fuzzer: packets, Pings and streams of them, raw or as people paste
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, generated
 from mqproto.wire import inspect_stream
 
 SHOWN: Final = 8
-"""How many packets of a stream are checked, because construct takes a millisecond for each."""
+"""The number of packets of a stream that are checked. It is small, because construct takes a millisecond for each."""
 QUESTION: Final = "is bytes, each shown once, or refused in a line"
 WORDS: Final = (
     b"0000  ", b"00000010: ", b"0000020 ", b"*\n", b"\n", b"  |", b"|\n", b"  >..<", b"0x", b"{", b"}", b"/*", b"*/",
@@ -71,7 +72,7 @@ def _letters(data: bytes) -> str:
 
 
 def _words(data: bytes) -> bytes:
-    """Return a dump in hexdump's form, with a * for repeated lines."""
+    """Return a dump in the form that hexdump prints, with a * for repeated lines."""
     lines: list[str] = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]

@@ -1,7 +1,7 @@
 """The judge of a program in any language, which reads packets from its standard input.
 
-Each process gets one packet, which is slow; or, for a program that reads in a loop, 64 one after the other. Either way,
-a crash ends that process and not the fuzzer.
+Each process gets one packet, which is slow, or, if the program reads in a loop, 64 packets one after the other. Either
+way, a crash ends that process and not the fuzzer.
 """
 
 from __future__ import annotations
@@ -20,24 +20,27 @@ from mqproto.simulator.fuzz.parser.crashes import where_it_died
 from mqproto.simulator.fuzz.parser.judges import Broken
 
 SANITIZER: Final = re.compile(r"(\w+Sanitizer: [\w-]+)|runtime error: ([^\d\n]+)")
-"""Messages of C compilers' sanitizers, which end a program with a status that a refusal may have, too."""
+"""The pattern of messages from C compilers' sanitizers, which end a program with a status that a refusal may have,
+too."""
 FRAME: Final = re.compile(
     r"#\d+ 0x[0-9a-f]+ in (?!_|(?:mem|str|abort|raise|free|malloc|calloc|realloc)\w*\b)(\w+)"
 )
-"""The form of a line in their stack traces that is not inside an allocator, a copying function or the sanitizer."""
+"""The pattern of a line in the sanitizers' stack traces that is not inside an allocator, a copying function or the
+sanitizer."""
 BURST: Final = 50
 NO_END: Final = 1_000
-"""Stands for the status of a program that had to be killed; no program ends with it."""
+"""The status that represents a program that had to be killed; no program ends with it."""
 BLOCK: Final = 64
-"""How many packets one process of a program gets if the program reads in a loop."""
+"""The number of packets that one process of a program gets if the program reads in a loop."""
 
 
 class Program:
-    """Judges a program that ends by itself: with status 0 if it accepts a packet, with another if it refuses it.
+    """Judges a program that ends by itself, with status 0 if it accepts a packet, and with another status if it refuses
+    it.
 
     Args:
         command: in shell syntax, but no shell runs it.
-        limit_s: wall-clock time for each process, and so for a whole block.
+        limit_s: the limit of wall-clock time for each process, and so for a whole block.
         loop: whether it reads one packet after another, each after its length (4 bytes, little-endian), and ends with
             status 0 when there are no more. It may answer each packet with a byte: 0 to accept it, or another to refuse
             it.
@@ -67,7 +70,7 @@ class Program:
         self._ways([data], self._run([data]))
 
     def judge_all(self, packets: Sequence[bytes]) -> list[Hashable]:
-        """Return the way or the fault of each packet; there may be at most `block` of them."""
+        """Return the way or the fault of each packet. There may be at most `block` packets."""
         self.counts["ends by itself and in time"] += len(packets)
         ways: list[Hashable] = []
         while len(ways) < len(packets):
@@ -102,7 +105,7 @@ class Program:
         return [*ways, None]
 
     def _run(self, packets: Sequence[bytes]) -> subprocess.CompletedProcess[bytes]:
-        """Run the program with these packets; its status is NO_END if it had to be killed."""
+        """Run the program with these packets; the status is NO_END if it had to be killed."""
         try:
             return subprocess.run(
                 self.arguments,

@@ -1,4 +1,4 @@
-"""Our own readers as targets of `mqproto fuzz parser`: xml, activex, binary, headers, security, decode.
+"""Our own readers as targets of `mqproto fuzz parser`: xml, activex, binary, headers, security and decode.
 
 Each has valid inputs, words of its format, and a judge. The reader must explain the bytes, or say in one line why it
 cannot, and its explanation must be correct. The fuzzer watches time and memory.
@@ -44,10 +44,10 @@ from mqproto.simulator.fuzz.parser.material import Material, Packets, Writings
 from mqproto.simulator.fuzz.parser.seeds import generated
 
 _NUMBERS: Final = re.compile(r"'.*'|[0-9][0-9,]*", re.DOTALL)
-"""The parts of a reason that differ between bodies."""
+"""The pattern of the parts of a reason that differ between bodies."""
 _LETTERS: Final = "ab c<&>'\"\\\n\r\t\0\x1bäß€\U0001f4e8\ufffe"
 _ENDS_WITH_NUL: Final = ("VT_LPSTR", "VT_LPWSTR")
-"""Types whose texts are shown with everything after a NUL, but cannot be written with one."""
+"""The types whose texts are shown with everything after a NUL, but cannot be written with a NUL."""
 _INTEGERS: Final = (0, -1, 127, 128, 2**15, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63), 2**64 - 1)
 
 
@@ -55,7 +55,7 @@ class ReaderJudge:
     """The judge of one of our readers.
 
     Args:
-        question: the property to check, in words.
+        question: the property to check, described in words.
         ask: checks it for some bytes; returns their way, or raises Broken.
     """
 
@@ -99,7 +99,8 @@ class ReaderTarget:
 
 
 def _asked(body: bytes, body_type: int) -> Hashable:
-    """Check that a body is explained, or shown as bytes with a reason; that its JSON agrees; and its round trip."""
+    """Check that a body is explained, or shown as bytes with a reason; that its JSON agrees; and that its round trip
+    succeeds."""
     found = read_body(body, body_type)
     if len(found.reason) > TEXT_LIMIT or not found.reason.isprintable():
         raise Broken("reason", f"it is not a line that can be printed: {found.reason!r}")
@@ -127,7 +128,7 @@ def _same(value: Value) -> str:
 
 
 def _shape(value: Value, depth: int = 2) -> Hashable:
-    """Return the rough structure of a value. The fuzzer continues from inputs that have a new one."""
+    """Return the rough structure of a value. The fuzzer continues from inputs that have a new structure."""
     if isinstance(value, Tree) and depth:
         return "Tree", tuple(_shape(member, depth - 1) for _, member in value.members[:4])
     if isinstance(value, list) and depth:
@@ -149,7 +150,8 @@ def _activex(data: bytes) -> Hashable:
 
 
 def _headers(data: bytes) -> Hashable:
-    """Check that headers are found or not, and that they are read the same after they are written."""
+    """Check that reading finds headers or reports that there are none, and that headers are the same after they are
+    written and read again."""
     found = read_headers(data)
     if found is None:
         return None, data[:1]
@@ -165,7 +167,7 @@ def _activex_seeds() -> list[bytes]:
 
 
 def _variant(dice: random.Random, name: str = "") -> bytes:
-    """Return a body of one of COM's types with a value, after its body type."""
+    """Return the number of one of COM's types, followed by a body of that type."""
     chosen = BY_NAME[name or dice.choice(list(BY_NAME))]
     while True:
         try:
@@ -295,7 +297,7 @@ AAEAAAD/////AQAAAAAAAAAEAQAAAA9TeXN0ZW0uRGF0ZVRpbWUCAAAABXRpY2tzCGRhdGVEYXRhAAAJ
 
 AAEAAAD/////AQAAAAAAAAAPAQAAAAsAAAACDLwF44Rn0AeAbQsL
 """
-"""Output of Mono's BinaryFormatter: objects and arrays of each form, in Base64, separated by empty lines."""
+"""The output of Mono's BinaryFormatter: objects and arrays of each form, in Base64, separated by empty lines."""
 
 
 def _streams() -> list[bytes]:

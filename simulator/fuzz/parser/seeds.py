@@ -1,4 +1,4 @@
-"""The packets that a fuzzer begins with: one of every kind, generated ones, and the user's own."""
+"""The packets with which a fuzzer begins: one of every kind, generated ones, and the user's own."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ from mqproto.wire.layouts.properties import LONGEST_LABEL
 from mqproto.wire.schema.refused import REFUSALS
 
 LONGEST_WORD: Final = 32
-"""The longest value of a field that is put into the dictionary."""
+"""The maximum length, in bytes, of a field's value that is put into the dictionary."""
 ALIKE: Final = 8
-"""How many packets with the same headers are taken from the user's files."""
+"""The maximum number of packets with the same headers that are taken from the user's files."""
 
 HERE: Final = Guid(b"from the fuzzer.")
 THERE: Final = Guid(b"to anybody there")
@@ -116,10 +116,10 @@ def generated(dice: random.Random) -> bytes:
 def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[bytes]:
     """Return the packets in captures, in files with one packet as bytes or hex, or in folders of these.
 
-    Only a few of many similar packets are taken, because mutations of all of them would be the same.
+    Of many similar packets, only a few are taken, because the mutations of all of them would be the same.
 
     Args:
-        as_they_are: whether the files are something other than packets; if so, each is taken whole.
+        as_they_are: whether the files have something other than packets. If so, each is taken as a whole.
 
     Raises:
         UsageError: a file cannot be read as any of these.
@@ -139,9 +139,9 @@ def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[byte
 
 
 def save_corpus(folder: Path, packets: Iterable[bytes]) -> None:
-    """Write packets for other fuzzers, one per file, and beside the folder, as FOLDER.dict, a dictionary.
+    """Write packets for other fuzzers, one per file, and a dictionary, FOLDER.dict, beside the folder.
 
-    The dictionary is for AFL++ and libFuzzer: values of fields, and the limits in the rules of their layouts.
+    The dictionary is for AFL++ and libFuzzer. It has values of fields, and the limits in the rules of their layouts.
     """
     folder.mkdir(parents=True, exist_ok=True)
     words: dict[bytes, str] = {}

@@ -1,1 +1,1 @@
-"""Fuzzing peers: holds whole conversations with a live peer, and judges its answers."""
+"""The fuzzer of peers, which holds whole conversations with a live peer, and judges its answers."""

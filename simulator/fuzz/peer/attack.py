@@ -12,7 +12,7 @@ from mqproto.simulator.fuzz.peer.lines import JudgedLine, Place, connected, data
 from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
 
 Watch = Callable[[], Awaitable[Fault | None]]
-"""Checks whether others are served; returns the fault if they are not."""
+"""A function that checks whether others are served, and returns the fault if they are not."""
 
 
 class Attack:
@@ -30,7 +30,7 @@ class Attack:
 
     @property
     def was_turned_away(self) -> bool:
-        """Whether the peer closed all connections without an answer, although each began correctly."""
+        """Whether the peer closed all connections without an answer, although each connection began correctly."""
         return bool(self._lines) and all(line.turned_away for line in self._lines.values())
 
     async def carry_out(self, case: Case) -> Fault | None:

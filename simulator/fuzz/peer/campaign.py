@@ -1,6 +1,6 @@
 """Runs many cases against one live peer, several at once, until the time is over or there are enough findings.
 
-A canary, which is a healthy session, must be served all the time. If the peer fails as a whole, the cases of that
+A canary, which is an honest session, must be served all the time. If the peer fails as a whole, the cases of that
 moment are suspects: each is sent again alone, the culprit is made smaller, and the campaign goes on.
 """
 
@@ -29,20 +29,20 @@ from mqproto.simulator.fuzz.tactics.talk import PeerTarget
 from mqproto.wire import NULL_GUID
 
 CHECK_S: Final = 0.1
-"""The time between two checks of the canary."""
+"""The number of seconds between two checks of the canary."""
 TURNED_AWAY_S: Final = 0.25
 TRIES: Final = 40
 """The number of tries for a case that is turned away again and again, TURNED_AWAY_S apart."""
 SUSPECTS: Final = 128
-"""How many of the last cases are suspects when the peer fails as a whole."""
+"""The number of the last cases that are suspects when the peer fails as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The extent of a campaign, and the folder for its findings.
 
-    limit: how many cases; None for as many as fit into `seconds`.
-    enough: this many findings end the campaign.
+    limit: the number of cases; None for as many as fit into `seconds`.
+    enough: the number of findings that ends the campaign.
     """
 
     seed: int
@@ -69,11 +69,11 @@ class Report:
     slowest_check_s: float = 0
     memory_mb: tuple[float, float] | None = None
     ended: str = ""
-    """Why it ended early; empty if it did not."""
+    """Why the campaign ended early; empty if it did not."""
 
     @property
     def cases_per_s(self) -> float:
-        """Cases per second."""
+        """The number of cases per second."""
         return self.cases / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class Campaign:
             await trio.sleep(CHECK_S)
 
     def _trouble(self, fault: Fault, case: Case | None) -> None:
-        """Record a fault, either of one case or of the whole peer."""
+        """Record a fault, which concerns either one case or the whole peer."""
         if case is not None and fault.oracle in OWN and self._investigation.knows(fault, case):
             return
         others = [*self._in_flight.values(), *reversed(self._recent)]

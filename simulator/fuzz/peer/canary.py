@@ -1,4 +1,4 @@
-"""A healthy session beside the hostile ones. As long as it is served, the peer is alive."""
+"""An honest session beside the hostile ones. As long as it is served, the peer is alive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mqproto.simulator.fuzz.tactics.packets import connection_request
 from mqproto.simulator.fuzz.tactics.talk import NUMBERS_EACH, PeerTarget, Talk, identity_of
 
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
-"""How many messages go through one session. Then a new one begins, which the peer must accept, too."""
+"""The number of messages that go through one session. Then a new session begins, which the peer must accept, too."""
 
 
 class Canary:
@@ -26,7 +26,7 @@ class Canary:
     Args:
         place: the peer's place, with the canary's own source address.
         attackers: the peer's place, with the source address of all others.
-        seed: the campaign's seed; the canary has a queue manager of its own.
+        seed: the campaign's seed, from which the canary's own queue manager follows.
     """
 
     def __init__(
@@ -102,7 +102,8 @@ class Canary:
         return None
 
     async def is_held_up(self) -> bool:
-        """Return whether the peer serves us, but nobody from the attackers' host, because it limits each host's share.
+        """Return whether the peer serves us, but nobody from the attackers' host, because it limits the share of each
+        host.
 
         This is False if we have no address of another host.
         """
@@ -130,7 +131,7 @@ class Canary:
 
 @asynccontextmanager
 async def a_canary(place: Place, target: PeerTarget, seed: int) -> AsyncIterator[Canary]:
-    """Yield a canary, at another host than ours if possible; its session opens at the first check."""
+    """Yield a canary, if possible at a host other than ours. Its session is opened at the first check."""
     async with trio.open_nursery() as nursery:
         canary = Canary(replace(place, source=elsewhere(place), holds_up=never), place, target, seed, nursery)
         try:

@@ -1,8 +1,8 @@
 """The judge of one connection: it knows the peer's duties and rights as the acceptor of [MS-MQQB] 3.1.5.
 
-`said` takes our bytes and `heard` the peer's, both as they come. A peer may always close a connection; it is a fault
-not to close it where the specification demands that. The judge uses mqproto's codec, but not its sessions. It is a
-second implementation of the specification, so that it also finds faults of our sessions.
+`said` takes our bytes and `heard` the peer's, both as they come. A peer may always close a connection. Not to close it
+where the specification demands that is a fault. The judge uses mqproto's codec, but not its sessions. It is a second
+implementation of the specification, so that it also finds faults of our sessions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.wire import (
 )
 
 HALF: Final = 0x8000
-"""Half of the 16-bit circle. A number that is further ahead than this is behind."""
+"""Half of the range of 16-bit numbers, which wrap around. A number that is further ahead than this is behind."""
 
 
 class PeerFailure(StrEnum):
@@ -43,7 +43,7 @@ class PeerFailure(StrEnum):
 class Fault:
     """A fault of a peer.
 
-    rule: the rule that the peer broke, without numbers of this occasion; findings are grouped by it.
+    rule: the rule that the peer broke, without the numbers of this occasion; findings are grouped by it.
     detail: what was seen.
     """
 
@@ -56,7 +56,7 @@ class Fault:
 
 
 class Stage(Enum):
-    """The state of a session, as the peer must see it when it has read our packets.
+    """The state of a session, as the peer must see it once it has read our packets.
 
     In REFUSED the peer refused the session, or should have, or we did; in CLOSED it has to close.
     """
@@ -114,7 +114,7 @@ class Conduct:
 
     @property
     def owed(self) -> Fault | None:
-        """The fault if the peer does not send the answer that it owes now; None if it owes nothing."""
+        """Return the fault to report if the peer does not send the answer that it owes now; None if it owes nothing."""
         if self._finished:
             return None
         if self._request is not None and not self._request_answered:
@@ -132,7 +132,7 @@ class Conduct:
         return None
 
     def finish(self) -> None:
-        """Note that we closed our half, or everything, so that nothing is owed any more."""
+        """Note that we closed our half of the connection, or all of it, so that nothing is owed any more."""
         self._finished = True
 
     # What we say
@@ -189,7 +189,7 @@ class Conduct:
             self._must_close("on wrong message counts (3.1.5.5.5)", detail)
 
     def _must_close(self, rule: str, reason: str) -> None:
-        """Note that the peer must close from here on. The first reason counts."""
+        """Note that the peer must close from now on. The first reason counts."""
         if self.stage is Stage.CLOSED:
             return
         self.stage = Stage.CLOSED

@@ -1,6 +1,6 @@
-"""Makes cases from their numbers: one packet of a valid conversation is mutated, or packets come out of turn.
+"""Makes cases from their numbers: one packet of a valid conversation is mutated, or packets are sent out of turn.
 
-Each is made only from a seed and its number. Case 0 is the valid conversation with nothing wrong.
+Each case follows from a seed and its number alone. Case 0 is the valid conversation with nothing wrong.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from mqproto.simulator.fuzz.tactics.packets import MESSAGES, message_of
 from mqproto.simulator.fuzz.tactics.talk import PeerTarget, Talk, whole_conversation
 
 AIMED_EVERY: Final = 3
-"""One in this many cases lies about a length, a limit or a flag. Each such lie is told once, and then all of them
-again.
+"""One case in this many lies about a length, a limit or a flag. Each such lie is told once, and then all of them again.
 """
 MUTATED_SHARE: Final = 0.6
-"""The share of the other cases that have a packet mutated at random. The rest are out of turn."""
+"""The share of the other cases in which a packet is mutated at random. The rest are out of turn."""
 STRANGERS_SHARE: Final = 0.1
-"""The share of out-of-turn cases with strangers who send much, or slowly, because each takes as long as a hundred
-others.
+"""The share of out-of-turn cases with strangers who send much, or slowly. It is small, because each such case takes as
+long as a hundred others.
 """
 LIES: Final = ("length", "limit", "flags")
 """The classes of mutations that break parsers most often."""
@@ -45,7 +44,7 @@ def draw_case(target: PeerTarget, seed: int, number: int) -> Case:
 
 
 def unmutated(talk: Talk) -> Case:
-    """Return the valid case. A peer that fails here cannot be fuzzed."""
+    """Return the valid case. A peer that fails this case cannot be fuzzed."""
     talk.greet(glued=False)
     for kind in ("express", "recoverable"):
         talk.message(kind)

@@ -1,4 +1,5 @@
-"""From a fault to a finding: finds the case that causes it, makes it smaller, and checks whether it is known."""
+"""Turns a fault into a finding: finds the case that causes it, makes the case smaller, and checks whether the fault is
+known."""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ from mqproto.simulator.fuzz.tactics.cases import Case, case_as_how, joined
 from mqproto.wire import Guid
 
 AGAIN_S: Final = 0.05
-"""The time between two tries to reach a peer that has crashed."""
+"""The number of seconds between two tries to reach a peer that has crashed."""
 QUICK_S: Final = 0.2
 SLOWNESS: Final = 4
 """While a case is made smaller, we wait for the peer this many times as long as the canary's slowest acknowledgment
-took, but at least QUICK_S and at most the whole patience. At the end we wait with the whole patience."""
+took. We wait at least QUICK_S, and at most for the whole patience. At the end, we wait for the whole patience."""
 
 NAMES: Final = 8
-"""The number of identities, at most, under which the smallest case is sent with the whole patience, until it shows the
+"""The maximum number of identities under which the smallest case is sent, with the whole patience, until it shows the
 fault.
 """
 
 OWN: Final = (PeerFailure.HANGS, PeerFailure.WRONG)
-"""Faults that a case shows by itself. The others concern the whole peer, and any case may have caused them."""
+"""Faults that a case shows by itself. Other faults concern the whole peer, and any case may have caused them."""
 ONCE: Final = "seen once, and not again when the case was sent alone"
 GONE: Final = "not tried alone, as the peer serves nobody any more"
 
@@ -41,8 +42,8 @@ class Investigation:
 
     Args:
         dice: draws a new identity for each repetition of a case.
-        shrink_s: how long making one case smaller may take.
-        origin: the facts about its place that are in every finding.
+        shrink_s: how many seconds it may take to make one case smaller.
+        origin: the facts about the peer's place that are in every finding.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Investigation:
         self._causes: list[tuple[frozenset[str], str]] = []
 
     def knows(self, fault: Fault, case: Case) -> bool:
-        """Return whether there is a finding of this fault. If so, it is counted.
+        """Return whether there is a finding of this fault. If so, the finding is counted.
 
         A crash is known if this case has every cause of an earlier crash.
         """
@@ -127,7 +128,7 @@ class Investigation:
         self._findings.add(FuzzFinding(group, detail, case.data, how))
 
     async def _keep_smallest(self, fault: Fault, case: Case) -> None:
-        """Make a case smaller as long as it shows the same fault, and keep it byte for byte as it last did.
+        """Make a case smaller as long as it shows the same fault, and keep it byte for byte as it was when it last did.
 
         A mutation may move the identity's bytes into a field that matters, so that only some identities show the fault.
         """
@@ -164,7 +165,7 @@ class Investigation:
             self.keep(fault, together, GONE)
 
     async def _is_back(self) -> bool:
-        """Wait until the peer serves the canary; return False if it does not within the patience."""
+        """Wait until the peer serves the canary; return False if that takes longer than the patience."""
         with trio.move_on_after(self._place.patience_s):
             while True:
                 if await self._canary.check() is None:
@@ -191,7 +192,7 @@ def causes_of(case: Case) -> frozenset[str]:
 
 
 def alike(one: Fault, other: Fault) -> bool:
-    """Whether two faults are the same. All faults of the whole peer count as the same."""
+    """Return whether two faults are the same. All faults of the whole peer count as the same."""
     if one.oracle in OWN or other.oracle in OWN:
         return (one.oracle, one.rule) == (other.oracle, other.rule)
     return True

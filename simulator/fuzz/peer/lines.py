@@ -19,7 +19,7 @@ from mqproto.wire import Guid, ping_packet
 
 READ_BYTES: Final = 65_536
 SEND_BUFFER_BYTES: Final = 64 * 1024
-"""The size of our system's send buffer. It is small, so that we see how far the peer has read."""
+"""The size of our system's send buffer, in bytes. It is small, so that we see how far the peer has read."""
 PIECE_BYTES: Final = 16 * 1024
 ELSEWHERE: Final = "127.98.76.54"
 DATAGRAM_BYTES: Final = 2_048
@@ -27,12 +27,12 @@ TURNED_AWAY: Final = "closed before a word"
 HELD_UP: Final = "waits for our host's turn"
 COUNTS: Final = ("connections", "answers", "closed by the peer", TURNED_AWAY, HELD_UP)
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""Errors of connecting that say nothing about the peer, because we have run out of a resource."""
+"""The errors of connecting that say nothing about the peer, because we have run out of a resource."""
 PAUSE_S: Final = 0.05
 TURNS: Final = 20
-"""If our host is held up, we wait this many times the patience before we call it a fault."""
+"""If our host is held up, we wait this many times as long as the patience before we call it a fault."""
 DEAF_PATIENCE_S: Final = 1.0
-"""How long we try to send on a connection that we do not read. The peer may rightly stop reading it, too."""
+"""How many seconds we try to send on a connection that we do not read. The peer may rightly stop reading it, too."""
 
 
 async def never() -> bool:
@@ -47,9 +47,9 @@ class Place:
 
     where: its address in the form that `socket.connect` takes.
     server: its queue manager, once it is known.
-    source: the address that our connections come from; empty for the system's choice.
+    source: the address from which our connections come; empty for the system's choice.
     judge: makes the judge of a connection, for a peer with this queue manager.
-    holds_up: checks whether everything from our host is held up now while others are served.
+    holds_up: returns whether everything from our host is held up now while others are served.
     """
 
     family: int
@@ -77,7 +77,7 @@ class JudgedLine:
         self.closed = False
         """Whether the peer has closed the connection, in any way."""
         self.turned_away = False
-        """Whether it did so without an answer after a request for a session."""
+        """Whether the peer closed it without an answer after a request for a session."""
         self._place = place
         self._stream = stream
         self._changed = trio.Event()
@@ -126,7 +126,7 @@ class JudgedLine:
         return self.conduct.fault
 
     async def _sent(self, data: memoryview) -> int:
-        """Send. Return how many bytes the peer, or our system, has taken; 0 if it takes none for too long.
+        """Send bytes. Return how many of them the peer, or our system, has taken; 0 if it takes none for too long.
 
         Raises:
             OSError: the peer has closed.
@@ -140,9 +140,9 @@ class JudgedLine:
         return 0
 
     async def settle(self, patience_s: float | None = None) -> Fault | None:
-        """Wait until the peer owes nothing or has closed; return a fault if it does neither.
+        """Wait until the peer owes nothing or has closed; return a fault if neither happens.
 
-        Each answer shows that the peer is at work, and starts the patience again.
+        Each answer shows that the peer is working, and the patience starts again.
         """
         conduct = self.conduct
         patience_s = self._place.patience_s if patience_s is None else patience_s
@@ -186,7 +186,7 @@ class JudgedLine:
 
 
 async def connected(place: Place) -> trio.SocketStream | Fault:
-    """Return a connection, or the fault that prevents one."""
+    """Return a connection, or the fault that prevents it."""
     fault = Fault(PeerFailure.STARVES, "no connection is accepted", f"{place.patience_s:g} s long")
     with trio.move_on_after(place.patience_s):
         while True:
@@ -212,7 +212,7 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
 
 
 def elsewhere(place: Place) -> str:
-    """Return an address that a peer on loopback takes for another host; empty if there is none.
+    """Return an address that a peer on loopback takes for that of another host; empty if there is none.
 
     A peer may limit the share of one host. The canary must not share a host with the attackers.
     """

@@ -1,4 +1,4 @@
-"""`mqproto fuzz peer`: finds the peer, checks that it may be fuzzed, and formats the report."""
+"""`mqproto fuzz peer`, which finds the peer, checks that it may be fuzzed, and formats the report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mqproto.wire import NULL_GUID, Guid, guid_from_text, guid_text
 __all__ = ["DEFAULT_QUEUES", "FUZZ", "Options", "as_lines", "fuzz_peer", "read_guid", "repeat"]
 
 DEFAULT_QUEUES: Final = ("notes", "orders")
-"""The queues of the destination in three-node."""
+"""The queues of the node `destination` in the topology three-node."""
 BOUNDED: Final = (
     "it bounds what one host takes of it, and cases waited for their turn; a node of ours has more of them heard with "
     "strangers_share_percent = 100"
@@ -40,7 +40,7 @@ BOUNDED: Final = (
 class Options:
     """The options for a peer.
 
-    queues: destinations of valid messages: names of private queues, or direct names without `DIRECT=`.
+    queues: the destinations of valid messages, as names of private queues, or as direct names without `DIRECT=`.
     presented: the queue manager that we claim to be; None for strangers.
     known: queue managers that the peer knows; some cases speak in their names.
     """
@@ -65,7 +65,7 @@ async def fuzz_peer(
     """Fuzz the queue manager at HOST or HOST:PORT.
 
     Raises:
-        UsageError: it is on another machine without `allow_remote`, or not a queue manager that talks to us.
+        UsageError: the host is another machine, without `allow_remote`, or is not a queue manager that talks to us.
     """
     process = Process(pid, growth_mb) if pid is not None else None
     place = await place_of(peer, options)
@@ -78,7 +78,7 @@ async def repeat(finding: FuzzFinding, peer: str, options: Options, *, as_new: b
 
     Args:
         as_new: whether to speak as a new queue manager and with the current time, for a peer that remembers the old
-            ones.
+            identity and time.
 
     Raises:
         UsageError: as for `fuzz_peer`; or the finding is not from a peer.
@@ -99,7 +99,7 @@ async def place_of(peer: str, options: Options) -> Place:
     """Return the place of a peer.
 
     Raises:
-        UsageError: there is no such host, or it is not this machine.
+        UsageError: there is no such host, or it is another machine.
     """
     host, port = read_target(peer)
     try:
@@ -135,7 +135,7 @@ async def introduced(place: Place, client: Guid) -> Guid:
     """Ask the peer for its queue manager's GUID.
 
     Raises:
-        UsageError: there is no answer, or not from a queue manager that wants a session.
+        UsageError: there is no answer, or it is not from a queue manager that wants a session.
     """
     stream = await connected(place)
     if isinstance(stream, Fault):

@@ -13,7 +13,7 @@ MB: Final = 2**20
 
 
 class Process:
-    """A process by its number.
+    """A process, identified by its number.
 
     Args:
         growth_mb: how much its memory may grow.
@@ -55,7 +55,7 @@ class Process:
         return not status.exists() or status.read_text("utf-8").rpartition(") ")[2][:1] != "Z"
 
     def _resident_mb(self) -> float:
-        """Return its resident memory; 0 if the system does not report it. Only Linux does."""
+        """Return its resident memory in MB; 0 if the system does not report it, as only Linux does."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text("utf-8").split()[1])
         except (OSError, IndexError, ValueError):

@@ -34,7 +34,7 @@ async def smaller(case: Case, still: Still, seconds: float) -> Case:
     """Return the smallest case found in `seconds` that still shows the same fault.
 
     Args:
-        still: sends a case and returns whether the fault shows, which is true for this case.
+        still: sends a case and returns whether the fault shows, which is true for the original case.
     """
     ends_at = trio.current_time() + seconds
 
@@ -73,7 +73,7 @@ def _with_edits(case: Case, index: int, some: Sequence[ReplacedBytes]) -> Case:
 def calm(case: Case) -> Case:
     """Return the case with a wait for the peer's answer after each packet.
 
-    Such a case does not depend on how TCP cuts the stream, or on which side is faster, so it can be repeated.
+    Such a case does not depend on how TCP cuts the stream, or on which side is faster. So it can be repeated.
     """
     steps: list[Step] = []
     for step in case.steps:
@@ -139,7 +139,7 @@ def described(step: Step) -> str:
 
 
 def _changes(step: Step) -> list[tuple[str, ReplacedBytes]]:
-    """Return each edit with the field that it begins in."""
+    """Return each edit with the field in which it begins."""
     fields = fields_of(step.was)
     found = []
     for edit in edits(step.was, step.data):

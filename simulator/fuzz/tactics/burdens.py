@@ -1,4 +1,4 @@
-"""Tactics that are large, or cost the reader more than the writer, with lists, texts, names, bodies or requests.
+"""Tactics that send much, or cost the reader more than the writer, by lists, texts, names, bodies or requests.
 
 The requested hosts are made up: names below `invalid` (RFC 6761) and addresses for documentation (RFC 5737).
 """
@@ -36,10 +36,10 @@ from mqproto.wire.layouts.user import UserHeader
 
 BODY_BYTES: Final = MAXIMUM_PACKET_SIZE - 4_096
 LARGE: Final = 2
-"""How many packets of 4 MiB one case has."""
+"""The number of packets of 4 MiB that one case has."""
 MANY: Final = 200
 SMALLEST_ELEMENT: Final = b"\x03\x00\x00\x00"
-"""The size of a direct name without a character: 4 bytes.  [MS-MQMQ] 2.2.20.2"""
+"""The size, in bytes, of a direct name without a character.  [MS-MQMQ] 2.2.20.2"""
 TO_US: Final = PrivateQueueFormatName(IDENTITY, 9)
 
 
@@ -86,13 +86,14 @@ def _large(queue: str | int, kind: str) -> bytes:
 
 @lru_cache(maxsize=4)
 def nearly_whole(queue: str) -> tuple[bytes, bytes]:
-    """Return a packet of nearly 4 MiB without its last 100 bytes: its headers, and its body, which has no marks."""
+    """Return a packet of nearly 4 MiB without its last 100 bytes: its headers, and its body, which does not have
+    marks."""
     packet = _large(queue, "express")
     return packet[:512], packet[512:-100]
 
 
 def _cold_list(talk: Talk) -> str:
-    """One packet without a handshake: a list of queues at 4 bytes each, up to 4 MiB of them."""
+    """One packet without a handshake: a list of queues of 4 bytes each, up to 4 MiB in all."""
     size = talk.dice.choice((400_000, MAXIMUM_PACKET_SIZE - 256))
     talk.say(_listing(talk.queue, size), f"a list of {size:,} bytes")
     talk.wait()
@@ -100,7 +101,7 @@ def _cold_list(talk: Talk) -> str:
 
 
 def _lists(talk: Talk) -> str:
-    """Lists of queues at 4 bytes each in a session: as many as are allowed, or as fit into 4 MiB."""
+    """In a session, lists of queues of 4 bytes each: as many queues as are allowed, or as fit into 4 MiB."""
     size = talk.dice.choice((4 * MAXIMUM_ELEMENTS, 4 * MAXIMUM_ELEMENTS, MAXIMUM_PACKET_SIZE - 256))
     packets = [_listing(talk.queue, size)] * (20 if size < 2**20 else 1)
     return talk.flood(packets, f"lists of {size:,} bytes")
@@ -121,14 +122,14 @@ def _large_bodies(talk: Talk) -> str:
 
 
 def _large_to_nobody(talk: Talk) -> str:
-    """Express messages of 4 MiB for queue managers that are made up."""
+    """Express messages of 4 MiB for queue managers that do not exist."""
     packet = _large(17, "express")
     packets = [packet.replace(IDENTITY, talk.stranger()) for _ in range(LARGE)]
     return talk.flood(packets, "messages of 4 MiB for nobody")
 
 
 def _unread_answers(talk: Talk) -> str:
-    """Requests for many answers, none of which is read."""
+    """Requests for many answers, which are never read."""
     talk.greet()
     talk.act(Act.DEAF)
     message = a_message(talk.queue, recoverable=True, acknowledgments=ASKS_ALL, admin_queue=TO_US)
@@ -139,7 +140,7 @@ def _unread_answers(talk: Talk) -> str:
 
 
 def _made_up_hosts(talk: Talk) -> str:
-    """Recoverable messages whose administration queue is at a host that is made up."""
+    """Recoverable messages whose administration queue is at a host that does not exist."""
     host = talk.dice.choice(("TCP:192.0.2.1", "OS:made-up-host.invalid", "TCP:127.0.0.1"))
     packets = []
     for _ in range(50):
@@ -167,14 +168,14 @@ def _odd_flags(talk: Talk) -> str:
 
 
 def _certificates(talk: Talk) -> str:
-    """Messages that are nearly all signature and certificate."""
+    """Messages that consist almost entirely of signature and certificate."""
     security = SecurityHeader(sender_id=IDENTITY, signature=bytes(60_000), sender_cert=bytes(65_000))
     packet = encode_packet(secured(a_message(talk.queue), security))
     return talk.flood([packet] * 20, "messages with large certificates")
 
 
 def _many_hosts(talk: Talk) -> str:
-    """A message with all lists of queues that it may have, each name at another host."""
+    """A message with all the lists of queues that it may have, and each queue at another host."""
     names = direct_names(*(rf"OS:host-{talk.dice.randrange(10**6)}.invalid\q" for _ in range(MANY)))
     message = a_message(
         talk.queue,

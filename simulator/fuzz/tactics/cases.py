@@ -1,4 +1,4 @@
-"""A case: the steps of a conversation with a peer, and the form of these in a file.
+"""A case: the steps of a conversation with a peer, and the form of these steps in a file.
 
 A case contains only the bytes to send, so it can be sent again exactly as it was.
 """
@@ -28,13 +28,13 @@ class Act(StrEnum):
     AWAIT = "await"
     """Wait until the peer has sent what it owes on this connection, or has closed it."""
     FINISH = "finish"
-    """Close our half of the connection: nothing more will come."""
+    """Close our half of the connection, so that nothing more will come from us."""
     CLOSE = "close"
     RESET = "reset"
     DEAF = "deaf"
     """Read nothing more on this connection."""
     WATCH = "watch"
-    """While all connections stay as they are, others must be served."""
+    """Check that others are served while all connections stay as they are."""
     DATAGRAM = "datagram"
     """Send a datagram to the ping port."""
 
@@ -58,12 +58,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A conversation with a peer in which something, or its order, is wrong.
+    """A conversation with a peer in which some data, or the order, is wrong.
 
     kind: the class of the fault; findings are grouped by it.
     name: the exact fault.
     identity: the queue manager that we claim to be, or whose messages we bring.
-    sent_s: SentTime of its messages, seconds since 1970, UTC.
+    sent_s: the SentTime of its messages, in seconds since 1970, UTC.
     """
 
     kind: str

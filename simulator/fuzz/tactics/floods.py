@@ -1,5 +1,5 @@
-"""Tactics with very many small things, each of them valid: sessions, queues, sequences; and with little data, sent very
-slowly.
+"""Tactics with very many small items that are all valid (sessions, queues, sequences), and with little data that is
+sent very slowly.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from mqproto.simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
 from mqproto.wire import MAXIMUM_PACKET_SIZE, ConnectionParameters, SessionAck, encode_packet
 
 SESSIONS: Final = 60
-"""More sessions than one host may have open."""
+"""The number of sessions to open, which is more than one host may have."""
 
 
 def _sessions(talk: Talk, *, count: int, holds: int, known: bool) -> str:
-    """Open sessions, each for another queue manager, or for those that the peer knows."""
+    """Many sessions, each for another queue manager, or for those that the peer knows."""
     for connection in range(count):
         name = talk.somebody() if known else talk.stranger()
         talk.request(connection, client=name, server=talk.target.server)
@@ -26,7 +26,7 @@ def _sessions(talk: Talk, *, count: int, holds: int, known: bool) -> str:
 
 
 def _slowly(talk: Talk) -> str:
-    """A byte or a few of a packet, and a while later the next."""
+    """The bytes of a packet, one or a few at a time, with a long pause after each piece."""
     packet = message_of(talk.queue, "express")
     head = packet[:8] + WORD.pack(MAXIMUM_PACKET_SIZE) + packet[12:]
     piece_bytes, early = talk.dice.choice((1, 1_000)), talk.chance()
@@ -41,7 +41,7 @@ def _slowly(talk: Talk) -> str:
 
 
 def _acknowledges(talk: Talk) -> str:
-    """SessionAcks that acknowledge nothing, by the hundred.  [MS-MQQB] 3.1.5.5"""
+    """Hundreds of SessionAcks that acknowledge nothing.  [MS-MQQB] 3.1.5.5"""
     talk.greet()
     talk.say(encode_packet(SessionAck(session=talk.header())) * BURST, f"{BURST} SessionAcks")
     talk.last_word()
@@ -65,14 +65,14 @@ def _odd_parameters(talk: Talk) -> str:
 
 
 def _many_queues(talk: Talk) -> str:
-    """Messages to queues that are not there, each of another name."""
+    """Messages to queues that do not exist, each with another name."""
     names = [f"{talk.queue}-{talk.dice.randrange(10**9)}" for _ in range(50)]
     packets = [encode_packet(a_message(name, recoverable=True)) for name in names]
     return talk.flood(packets, "messages to queues that are not there")
 
 
 def _many_sequences(talk: Talk) -> str:
-    """Messages that begin a sequence each: the queue's name is spelt in another way each time."""
+    """Messages that each begin a sequence, because the queue's name is spelt differently each time."""
     packets = []
     for _ in range(100):
         letters = (talk.dice.choice((letter.lower(), letter.upper())) for letter in talk.target.queues[-1])

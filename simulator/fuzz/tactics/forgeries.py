@@ -1,7 +1,8 @@
-"""Packets in the name of others, and from strangers who only want to send, whichever way they are carried.
+"""Packets in the name of others, and packets from strangers who only want to send. It does not matter how they are
+carried.
 
-None of them changes what queue managers have promised each other. A speaker knows or guesses what can be forged.
-guesses.py has a speaker for live peers, and world/faults/impostors.py has one that knows everything.
+None of these packets changes what queue managers have promised each other. A speaker knows or guesses what can be
+forged. guesses.py has a speaker for live peers, and world/faults/impostors.py has one that knows everything.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Speaker(ABC):
     caller: the queue manager that it presented.
     name: the queue manager in whose name it speaks.
     target: the queue manager that it called.
-    notes, orders: a queue of the target, and its queues that take transactions.
-    lives_s: TimeToBeReceived of messages.
+    notes, orders: a queue of the target, and those of its queues that take transactions.
+    lives_s: the TimeToBeReceived of messages, in seconds.
     own_body: the body of messages in the speaker's own name.
     body: the body of messages in the presented name.
-    many: how many messages in the presented name it sends.
+    many: the number of messages that it sends in the presented name.
     """
 
     caller: Guid
@@ -48,7 +49,7 @@ class Speaker(ABC):
     many: int = 20
 
     def number(self, place: int) -> int:
-        """Return a MessageID of the speaker's own. `place` distinguishes several of them."""
+        """Return one of the speaker's own MessageIDs. `place` distinguishes several of them."""
         return place
 
     def end(self) -> MessageClass:
@@ -57,7 +58,7 @@ class Speaker(ABC):
 
     @abstractmethod
     def next_number(self) -> int:
-        """Return the MessageID that `name` will give next."""
+        """Return the MessageID that `name` will use next."""
 
     @abstractmethod
     def sent(self, manager: Guid) -> Iterable[LastSent]:
@@ -92,14 +93,14 @@ def stays_awake(speaker: Speaker) -> Iterable[Packet]:
 
 
 def uses_up_numbers(speaker: Speaker) -> Iterable[Packet]:
-    """Send messages to the order queues that would make all genuine orders old.  [MS-MQQB] 3.1.5.8.6"""
+    """Send messages to the order queues that would make all genuine orders look old.  [MS-MQQB] 3.1.5.8.6"""
     for queue in speaker.orders:
         place = transaction(ordinal=FAR, time_stamp=FAR)
         yield speaker.message(speaker.name, queue, speaker.number(1), transaction=place)
 
 
 def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
-    """Send messages with the identifiers that the genuine sender will give next.  [MS-MQQB] 3.1.5.8.1
+    """Send messages with the identifiers that the genuine sender will use next.  [MS-MQQB] 3.1.5.8.1
 
     A queue that is open to strangers cannot tell whether a presented GUID is another's.
     """
@@ -110,36 +111,38 @@ def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
 
 
 def forges_a_message(speaker: Speaker) -> Iterable[Packet]:
-    """Send a message in another name than was presented."""
+    """Send a message in a name other than the one that was presented."""
     yield speaker.message(speaker.name, speaker.notes, speaker.number(1), recoverable=True)
 
 
 def confirms_orders(speaker: Speaker) -> Iterable[Packet]:
-    """Send OrderAcks for everything the target sent, to anybody.  [MS-MQQB] 3.1.5.6"""
+    """Send to anybody OrderAcks for everything that the target sent.  [MS-MQQB] 3.1.5.6"""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent)
 
 
 def confirms_receipt(speaker: Speaker) -> Iterable[Packet]:
-    """Send FinalAcks for everything the target sent.  [MS-MQQB] 3.1.5.7"""
+    """Send FinalAcks for everything that the target sent.  [MS-MQQB] 3.1.5.7"""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent, speaker.end())
 
 
 def says_that_it_went_too_far(speaker: Speaker) -> Iterable[Packet]:
-    """Send the FinalAck that any queue manager on the route may send, for the target's last messages."""
+    """Send the FinalAck that any queue manager on the route may send, about the target's last messages."""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent, MessageClass.NACK_HOP_COUNT_EXCEEDED)
 
 
 def confirms_through(speaker: Speaker) -> Iterable[Packet]:
-    """Send OrderAcks in the target's own name to a queue manager that sends to it; the target is to pass them on."""
+    """Send OrderAcks in the target's own name, addressed to a queue manager that sends to the target. The target is
+    asked to pass them on."""
     for sent in speaker.sent(speaker.name):
         yield acknowledgment(sent, speaker.target, speaker.name, speaker.sent_s, speaker.number(1))
 
 
 def visits(speaker: Speaker) -> Iterable[Packet]:
-    """Send a note, the first message of a sequence of orders, and one after a gap, all in the speaker's own name.
+    """Send a note, the first message of a sequence of orders, and a message after a gap in it, all in the speaker's own
+    name.
 
     The note asks for an acknowledgment of its arrival at an unknown host.
     """
@@ -156,7 +159,7 @@ def visits(speaker: Speaker) -> Iterable[Packet]:
 
 
 def sends_through(speaker: Speaker) -> Iterable[Packet]:
-    """Send a message that the target is to pass on.  [MS-MQQB] 3.1.5.8.2"""
+    """Send a message that the target is asked to pass on.  [MS-MQQB] 3.1.5.8.2"""
     yield speaker.message(
         speaker.caller, 17, speaker.number(9), recoverable=True, destination_manager=speaker.name
     )

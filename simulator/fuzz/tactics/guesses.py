@@ -1,6 +1,6 @@
 """Forgeries as cases for a live peer. A stranger can only guess what the peer has sent.
 
-If we do not know any queue manager that the peer knows, one is made up.
+If we do not know any queue manager that the peer knows, we invent one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ENDS: Final = [each for each in MessageClass if each >= 0x4000]
 
 @dataclass(frozen=True, kw_only=True)
 class Guessing(Speaker):
-    """A speaker in the name of a queue manager that the peer knows. It knows nothing else."""
+    """A speaker in the name of a queue manager that the peer knows. The speaker does not know anything else."""
 
     talk: Talk
 
@@ -100,7 +100,7 @@ def _says(
     times: int = 1,
     by_itself: bool = False,
 ) -> str:
-    """Do an act over a session in our own name, or in the speaker's name.
+    """Do an act over a session, in our own name or in the speaker's name.
 
     Args:
         claims: whether to present the speaker's name; at random if None.
@@ -124,7 +124,7 @@ def _says(
 
 
 def _claimed_session(talk: Talk) -> str:
-    """A session in a known queue manager's name that takes what waits for it, and has the peer forget it."""
+    """A session in a known queue manager's name that takes the waiting messages, so that the peer forgets them."""
     said = _says(confirms_orders, talk, claims=True)
     talk.acknowledge()
     talk.hold(2)
@@ -132,7 +132,7 @@ def _claimed_session(talk: Talk) -> str:
 
 
 def _claimed_and_idle(talk: Talk) -> str:
-    """Sessions in known queue managers' names that acknowledge nothing, and live on by empty SessionAcks."""
+    """Sessions in known queue managers' names that acknowledge nothing, kept alive by empty SessionAcks."""
     managers = talk.target.known or (talk.stranger(),)
     for connection, manager in enumerate(managers):
         _greet_as(talk, manager, connection)
@@ -149,13 +149,13 @@ def acknowledges_a_sequence(talk: Talk) -> str:
 
 
 def _forged_sources(talk: Talk) -> str:
-    """Small transactional messages, each from another queue manager that nobody has heard of."""
+    """Small transactional messages, each from another queue manager that is unknown to the peer."""
     packet = encode_packet(a_message(talk.target.queues[-1], transaction=transaction()))
     return talk.flood((packet.replace(IDENTITY, talk.stranger()) for _ in range(BURST)), "forged sources")
 
 
 def _to_nobody(talk: Talk) -> str:
-    """Small express messages for queue managers that are made up."""
+    """Small express messages for queue managers that do not exist."""
     packets = [encode_packet(a_message(17, destination_manager=talk.stranger())) for _ in range(100)]
     return talk.flood(packets, "messages for queue managers that are not there")
 

@@ -1,4 +1,4 @@
-"""Tactics with packets at the wrong time, too often, or in pieces; and the table of all tactics.
+"""Tactics with packets that come at the wrong time, too often, or in pieces; and the table of all tactics.
 
 Some have two forms: a small one, to see what the peer answers, and a very large one, to see whom it still serves.
 """
@@ -40,7 +40,7 @@ PARTS: Final = (bytes(70_000), bytes(700_000))
 """The parts of a packet that never ends."""
 SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
 HOLDS: Final = 4
-"""In the large form of a tactic, connections stay as they are for this many checks of the others."""
+"""The number of checks of the others during which connections stay as they are, in the large form of a tactic."""
 HELD: Final = "all that may be held"
 TAKEN: Final = ("express", "recoverable", "transactional")
 REFUSED: Final = ("for a private queue by number", "for a queue that is not there")
@@ -86,7 +86,7 @@ def _second_proposal(talk: Talk) -> str:
 
 
 def _acknowledges_nothing(talk: Talk) -> str:
-    """SessionAcks for messages that were never sent, and back again.  [MS-MQQB] 3.1.5.5.1, 3.1.5.5.3"""
+    """SessionAcks for messages that were never sent, and with numbers that go back.  [MS-MQQB] 3.1.5.5.1, 3.1.5.5.3"""
     talk.greet()
     packets = []
     for _ in range(talk.count(1, 3, many=64)):
@@ -119,7 +119,8 @@ def _wrong_counts(talk: Talk) -> str:
 
 
 def _sequence_with_gaps(talk: Talk) -> str:
-    """Transactional messages out of order, twice, or in sequences that are over; or in every second place."""
+    """Transactional messages that are out of order, repeated, or in sequences that are over, or only every second
+    message."""
     queue = talk.dice.choice(talk.target.queues)
     if talk.is_much:
         places = [transaction(number, number - 1, ordinal=SEQUENCE) for number in range(1, 200, 2)]
@@ -141,7 +142,7 @@ def _sequence_with_gaps(talk: Talk) -> str:
 
 
 def _messages(talk: Talk, kind: str, packet: bytes, least: int, most: int) -> str:
-    """Send a message again and again, in one burst if the talk is much."""
+    """Send a message many times, in one burst if the case sends much."""
     count = talk.count(least, most, many=BURST)
     if talk.is_much:
         return talk.flood([packet] * count, kind)
@@ -160,14 +161,14 @@ def _beyond_the_window(talk: Talk) -> str:
 
 
 def _same_again(talk: Talk) -> str:
-    """A message with the identity of one that came before.  [MS-MQQB] 3.1.5.8.1"""
+    """A message with the identifier of an earlier one.  [MS-MQQB] 3.1.5.8.1"""
     kind = talk.dice.choice(list(MESSAGES))
     packet = message_of(talk.queue, kind).replace(NUMBER_MARK, SEQUENCE_MARK)
     return _messages(talk, kind, packet, 2, 5)
 
 
 def _cut_short(talk: Talk) -> str:
-    """Half a packet, then silence; meanwhile others are served."""
+    """Half a packet, followed by silence while others must be served."""
     kind = talk.dice.choice(("EstablishConnection", *MESSAGES))
     if kind == "EstablishConnection":
         talk.request()
@@ -182,7 +183,7 @@ def _cut_short(talk: Talk) -> str:
 
 
 def _announced(talk: Talk) -> str:
-    """Connections on which a packet of 4 MiB or more is announced, and nothing comes, or a part of it."""
+    """Connections on which a packet of 4 MiB or more is announced, of which only a part follows, or nothing."""
     size, early = MAXIMUM_PACKET_SIZE if talk.is_much else talk.dice.choice(SIZES), talk.chance()
     part = talk.dice.choice(PARTS) if talk.is_much else b""
     packet = message_of(talk.queue, "express")
@@ -199,7 +200,8 @@ def _announced(talk: Talk) -> str:
 
 
 def _held(talk: Talk) -> str:
-    """Everything that a stranger may leave unfinished: all its sessions, each with a packet of 4 MiB; connections."""
+    """Everything that a stranger may leave unfinished: all its sessions, each with a packet of 4 MiB, and
+    connections."""
     sessions = talk.count(1, 2, many=SESSIONS_OF_STRANGER_HOST)
     head, rest = nearly_whole(talk.queue)
     for connection in range(sessions):
@@ -214,7 +216,7 @@ def _held(talk: Talk) -> str:
 
 
 def _half_open(talk: Talk) -> str:
-    """Connections that stay open after they said nothing, a part of EstablishConnection, or a whole handshake."""
+    """Connections that stay open after nothing, a part of EstablishConnection, or a whole handshake was sent."""
     count, request = talk.count(12, 24, many=HALF_OPEN), connection_request()
     for connection in range(count):
         size = talk.dice.choice((0, 1, 15, 16, 300, len(request) - 1, len(request), None))
@@ -227,7 +229,7 @@ def _half_open(talk: Talk) -> str:
 
 
 def _byte_by_byte(talk: Talk) -> str:
-    """A valid conversation in pieces of a byte or a few."""
+    """A valid conversation, in pieces of one byte or a few."""
     piece_bytes = talk.dice.choice((1, 1, 2, 3, 15, 17))
     talk.greet()
     kind = talk.dice.choice(list(MESSAGES))
@@ -249,7 +251,7 @@ def _glued_together(talk: Talk) -> str:
 
 
 def _half_closed(talk: Talk) -> str:
-    """Connections that are opened, and then closed, half closed or broken off."""
+    """Connections that are opened, and then closed, half closed or reset."""
     act, count = talk.dice.choice((Act.FINISH, Act.CLOSE, Act.RESET)), talk.count(1, 1, many=40)
     for connection in range(count):
         stage = talk.dice.randrange(4)
@@ -267,7 +269,7 @@ def _half_closed(talk: Talk) -> str:
 
 
 def _wrong_identity(talk: Talk) -> str:
-    """A request in the peer's own name, in nobody's, or to somebody else.  [MS-MQQB] 3.1.5.3.1"""
+    """A connection request in the peer's own name, in no name, or to another queue manager.  [MS-MQQB] 3.1.5.3.1"""
     names: dict[str, tuple[Guid, Guid]] = {
         "in the peer's own name": (NULL_GUID, talk.target.server),
         "in nobody's name": (NULL_GUID, NULL_GUID),
@@ -292,7 +294,7 @@ def _another_protocol(talk: Talk) -> str:
 
 
 def _pings(talk: Talk) -> str:
-    """Pings of many queue managers, and datagrams that are nearly Pings.  [MS-MQQB] 2.2.7"""
+    """Pings from many queue managers, and datagrams that are nearly Pings.  [MS-MQQB] 2.2.7"""
     count = talk.count(1, 32, many=BURST)
     ping = ping_packet.encode(Ping(cookie=talk.dice.getrandbits(32), qm_guid=IDENTITY))
     for _ in range(count):
@@ -337,5 +339,6 @@ OUT_OF_TURN: Final[dict[str, Tactic]] = IN_TWO_WAYS | {
 }
 """The tactics by kind of case. A tactic with two forms is here in its small form."""
 STRANGERS: Final[dict[str, Tactic]] = IN_TWO_WAYS | FLOODS | FORGERIES | BURDENS
-"""Tactics of a stranger who wants the peer to serve nobody, with many, large or slow packets, or in another's name."""
+"""The tactics of a stranger who wants to keep the peer from serving others, with many, large or slow packets, or in
+another's name."""
 TACTICS: Final[dict[str, Tactic]] = OUT_OF_TURN | STRANGERS

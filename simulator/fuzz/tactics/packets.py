@@ -1,4 +1,4 @@
-"""The packets of a hostile peer, each valid by itself: handshakes, messages of every kind, acknowledgments.
+"""The packets of a hostile peer, each valid by itself: handshakes, messages of every kind, and acknowledgments.
 
 They have marks in the places where each case has its own values. So a packet and the plan of its mutations are made
 only once, which allows hundreds of cases per second. Simulated worlds give all values, and leave no marks.
@@ -43,9 +43,9 @@ from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 WINDOW: Final = 64
 LIVES_S: Final = 300
-"""TimeToBeReceived of our messages, which keeps the peer's queues from filling up forever."""
+"""The TimeToBeReceived of our messages, in seconds, which keeps the peer's queues from filling up."""
 ASKS_ALL: Final = 0x0F
-"""Acknowledgments of arrival and receipt, positive and negative."""
+"""The flags that request all acknowledgments, of arrival and of receipt, positive and negative."""
 
 # Marks: bytes that do not occur in packets by chance.
 IDENTITY: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e41"))
@@ -112,7 +112,7 @@ def a_message(queue: str | int, **changes: Any) -> UserMessage:
 def transaction(
     number: int = 1, previous: int = 0, *, ordinal: int = NUMBER, time_stamp: int = SENT_S
 ) -> TransactionHeader:
-    """Return a place in a sequence, which is by default the packet's own sequence."""
+    """Return a place in a sequence, which by default is the packet's own sequence."""
     header = TransactionHeader(
         tx_sequence_id=TxSequenceId(time_stamp=time_stamp, ordinal=ordinal),
         tx_sequence_number=number,
@@ -237,5 +237,5 @@ MESSAGES: Final[dict[str, Callable[[str], UserMessage]]] = {
 
 @lru_cache(maxsize=256)
 def message_of(queue: str, kind: str) -> bytes:
-    """Return a UserMessage of a kind in MESSAGES, with marks."""
+    """Return a UserMessage, with marks, of a kind in MESSAGES."""
     return encode_packet(MESSAGES[kind](queue))

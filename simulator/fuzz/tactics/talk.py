@@ -25,21 +25,22 @@ from mqproto.wire import NULL_GUID, Guid, SessionAck, SessionHeader, encode_pack
 from mqproto.wire.glance import is_recoverable
 
 IDENTITY_COUNT: Final = 256
-"""How many queue managers we claim to be in turn, because a peer remembers each, and the sequences that it began."""
+"""The number of queue managers that we claim to be in turn. It is limited, because a peer remembers each of them, and
+the sequences that it began."""
 NUMBERS_EACH: Final = 128
-"""How many message numbers a case has."""
+"""The number of message numbers that a case has."""
 BURST: Final = 500
-"""How many small packets are sent in one piece."""
+"""The number of small packets that are sent in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerTarget:
-    """The peer that cases are made for.
+    """The peer for which cases are made.
 
-    queues: direct names, without `DIRECT=`, of the queues that messages go to.
+    queues: direct names, without `DIRECT=`, of the queues to which messages go.
     server: the peer's queue manager; NULL_GUID while it is not known.
     presented: the queue manager that we claim to be; None for a new stranger each time.
-    sent_s: SentTime of messages. Our identities also depend on it, so they are new at each time.
+    sent_s: the SentTime of messages. Our identities also depend on it, so they are new at each time.
     known: queue managers that the peer knows, except itself.
     """
 
@@ -51,7 +52,8 @@ class PeerTarget:
 
 
 def identity_of(target: PeerTarget, seed: int, name: str) -> Guid:
-    """Return a queue manager to present: a new one each time, because a peer remembers the numbers of old messages."""
+    """Return a queue manager to present. It is a new one each time, because a peer remembers the numbers of old
+    messages."""
     return Guid(chance(seed, "identity", f"{target.sent_s}", name).randbytes(16))
 
 
@@ -62,7 +64,7 @@ class Talk:
         number: the case's number; together with the seed it decides all random choices.
         identity: the queue manager that speaks; by default one of IDENTITY_COUNT.
 
-    is_much: whether the case is meant to keep the peer from serving others.
+    is_much: whether the case sends much, in order to keep the peer from serving others.
     """
 
     def __init__(self, target: PeerTarget, seed: int, number: int, identity: Guid | None = None) -> None:
@@ -85,7 +87,7 @@ class Talk:
         return self.dice.random() < 0.5
 
     def stranger(self) -> Guid:
-        """Return a queue manager that nobody has heard of."""
+        """Return a queue manager that is unknown to everybody."""
         return Guid(self.dice.randbytes(16))
 
     def somebody(self) -> Guid:
@@ -93,7 +95,7 @@ class Talk:
         return self.dice.choice(self.target.known or (self.stranger(),))
 
     def count(self, least: int, most: int, *, many: int) -> int:
-        """Return a random number from `least` to `most`, or `many` if the talk is much."""
+        """Return a random number from `least` to `most`, or `many` if the case sends much."""
         return many if self.is_much else self.dice.randint(least, most)
 
     # What the tactics say
@@ -121,7 +123,8 @@ class Talk:
         self.tell(message_of(name, kind), kind, connection, plain=plain)
 
     def tell(self, packet: bytes, note: str, connection: int = 0, *, plain: bool = False) -> None:
-        """Send a UserMessage. Unless `plain`, some have a SessionHeader, as any message may.  [MS-MQQB] 3.1.5.8.4"""
+        """Send a UserMessage. Unless `plain` is set, some messages have a SessionHeader, as any message may.  [MS-MQQB]
+        3.1.5.8.4"""
         counts = self.counts(connection)
         counts[0] += 1
         counts[1] += is_recoverable(packet)
@@ -140,14 +143,15 @@ class Talk:
         self.say(b"".join(said), f"{len(said)} {note}", connection)
 
     def flood(self, packets: Iterable[bytes], note: str) -> str:
-        """Do the handshake, send a burst, and wait for owed answers. Return the count and kind of packets in words."""
+        """Do the handshake, send a burst, and wait for owed answers. Return the number and the kind of the packets in
+        words."""
         self.greet(glued=True)
         self.burst(packets, note)
         self.wait()
         return self.steps[-2].note
 
     def last_word(self, connection: int = 0) -> None:
-        """Send a message that must be acknowledged soon if the session lives."""
+        """Send a message that must be acknowledged soon if the session is still alive."""
         self.message("recoverable", connection)
         self.wait(connection)
 
@@ -175,7 +179,7 @@ class Talk:
         self.steps.append(Step(Act.SEND, connection, data, piece_bytes, note))
 
     def act(self, act: Act, connection: int = 0, data: bytes = b"") -> None:
-        """Add any other step."""
+        """Add a step of any other kind."""
         self.steps.append(Step(act, connection, data))
 
     def hold(self, count: int = 1) -> None:
@@ -190,7 +194,7 @@ class Talk:
     # Making the case
 
     def glue(self) -> None:
-        """Send everything from here on in one piece."""
+        """Send everything from now on in one piece."""
         self._glued_from = len(self.steps)
 
     def in_pieces(self, piece_bytes: int) -> None:
@@ -243,19 +247,19 @@ class Talk:
 
 
 Tactic = Callable[[Talk], str]
-"""Adds its steps to a talk, and returns its random choices in words. The docstring of such a function begins with its
-description.
+"""A function that adds its steps to a talk, and returns its random choices in words. The docstring of such a function
+begins with its description.
 """
 
 
 def described(does: str, tell: Tactic) -> Tactic:
-    """Give a tactic that has no docstring this one; return it."""
+    """Give this docstring to a tactic that does not have one; return the tactic."""
     tell.__doc__ = does
     return tell
 
 
 def whole_conversation(talk: Talk, count: int) -> list[int]:
-    """Add a whole conversation, from the handshake to a last word; return the indexes of the steps to mutate."""
+    """Add a whole conversation, from the handshake to the last word; return the indexes of the steps to mutate."""
     dice = talk.dice
     talk.greet()
     kinds = list(MESSAGES)
