@@ -13,14 +13,15 @@ from mqproto.simulator.base.sockets import round_trip_s
 from mqproto.simulator.base.tap import Tap
 
 READ_BYTES: Final = 256 * 1024
-"""The most that one read takes; reads of 1,400 bytes have a fifteenth of the throughput."""
+"""The maximum number of bytes that one read takes; reads of 1,400 bytes have a fifteenth of the throughput."""
 FAREWELL_S: Final = 2.0
 FAREWELL_BYTES: Final = 16 * 2**20
-"""How long a connection that we close may take to send its queued data, and how much it may receive meanwhile."""
+"""How many seconds a connection that we close may take to send its queued data, and how many bytes it may receive
+meanwhile."""
 
 
 def read_buffer() -> memoryview:
-    """Return a buffer to read into. All connections of a thread may share it, so idle ones cost next to nothing."""
+    """Return a buffer for reads. All connections of a thread may share it, so idle ones cost next to nothing."""
     return memoryview(bytearray(READ_BYTES))
 
 
@@ -47,8 +48,8 @@ class Connection:
 
     Args:
         connected: the socket; it belongs to the connection from now on.
-        nursery: for the task that sends what did not leave at once.
-        buffer: what `read` reads into.
+        nursery: runs the task that sends the data that the kernel did not take at once.
+        buffer: the buffer that `read` fills.
         tap: gets every byte that leaves or arrives.
     """
 
@@ -125,7 +126,7 @@ class Connection:
             self._flushed.set()
 
     async def flushed(self) -> None:
-        """Return when no data waits to be sent: all has left, or the connection is broken."""
+        """Return when no data waits to be sent, because all of it has left or the connection is broken."""
         await self._flushed.wait()
 
     async def readable(self) -> None:
@@ -160,7 +161,7 @@ class Connection:
         return self._buffer[:size]
 
     async def finish(self) -> None:
-        """Send the queued data, wait until the other side ends too, and close; within 2 s and 16 MiB.
+        """Send the queued data, wait until the other side ends too, and close. This takes at most 2 s and 16 MiB.
 
         If we closed at once, the kernel could send a reset, which would overtake the last data.
         """

@@ -3,9 +3,9 @@
     frame    length u32 (of the payload), operation u8, request u32, all little-endian; then the payload
     request  an `Operation`, numbered by the client; several may be outstanding
     payload  msgpack; for an operation from 32 on, its Operation Instance Identifier comes first, one byte
-    answer   `DONE` or `FAILED`, with the request's number; in the order in which they are ready
+    answer   `DONE` or `FAILED`, with the request's number; in the order in which answers are ready
 
-Operations below 32 may be repeated at will. Operations from 32 on change something, and are performed once: after a
+Operations below 32 may be repeated at will. Operations from 32 on change something, and are performed once. After a
 broken connection, the client introduces itself as the same invoker (HELLO) and invokes them again under the same
 identifiers ("Duplicate Operation Detection Support"; mqproto/edge/operations.py). So a message is received in two
 steps: RECEIVE hands it out until the connection ends, and SETTLE, performed once, takes it from the queue.
@@ -34,18 +34,19 @@ from mqproto.simulator.topology import DeclaredQueue, TopologyError
 
 VERSION: Final = 10
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
-"""The largest payload of a request. An answer may have any size."""
+"""The maximum size of the payload of a request, in bytes. An answer may have any size."""
 OUTSTANDING_LIMIT: Final = 64
-"""The most requests of one client without an answer."""
+"""The maximum number of requests of one client that may lack an answer."""
 PROFILE: Final = 64
 """How many instance identifiers of an invoker a node keeps, with their outcomes."""
 BIRTH_BYTES: Final = 16
-"""The size of an invoker's birth, which only its node can read."""
+"""The size, in bytes, of an invoker's birth, which only its node can read."""
 LASTING_KEPT_DAYS: Final = 30
 """For how many days of running time a node remembers an absent client with a journal."""
 TAG_LIMIT_BYTES: Final = 4_096
 BATCH_LIMIT: Final = 500
-"""The most messages in one request to send, receive or peek. The sends of one request form one transaction."""
+"""The maximum number of messages in one request to send, receive or peek. The sends of one request form one
+transaction."""
 
 head = Struct("length" / Int32ul, "operation" / Int8ul, "request" / Int32ul)
 _head = struct.Struct("<IBI")
@@ -54,7 +55,8 @@ HEAD_BYTES: Final = _head.size
 
 
 class Operation(IntEnum):
-    """Requests and answers. Below 32 they may be repeated at will; 32 to 63 are numbered, and performed once."""
+    """The requests and answers. Those below 32 may be repeated at will; those from 32 to 63 are numbered, and performed
+    once."""
 
     HELLO = 0
     QUEUES = 1
@@ -82,7 +84,7 @@ class Operation(IntEnum):
 
 
 class ControlFrame(NamedTuple):
-    """One request or answer; `identifier` is only for numbered operations, and is not part of the payload."""
+    """One request or answer; `identifier` is used only for numbered operations, and is not part of the payload."""
 
     operation: int
     request: int
@@ -91,8 +93,8 @@ class ControlFrame(NamedTuple):
 
 
 class ControlError(MqprotoError):
-    """The bytes do not form a frame, or a frame is not a valid request; `request` is its number, or 0 if that is
-    unknown.
+    """The bytes do not form a frame, or a frame is not a valid request; `request` is the number of that request, or 0
+    if it is unknown.
     """
 
     def __init__(self, text: str, request: int = 0) -> None:
@@ -111,7 +113,7 @@ class RolledBack(MqprotoError):  # noqa: N818
 
 
 class Nothing(msgspec.Struct, array_like=True):
-    """No parameters, no result."""
+    """The parameters of a request without parameters, and the result of one without a result."""
 
 
 class InvokerIntroduction(msgspec.Struct, array_like=True):
@@ -119,11 +121,10 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
     now.
 
     lasting: whether it survives its process, and may come back after a long time.
-    following: the identifier of its next operation, 0 to 255, so that a reused identifier does not seem to mean an old
-    operation.
-    birth: the `birth` in its last `Hello`; empty if it has none or keeps none. In that case the node relies on
-    `following` and on the first identifier that is invoked.
-    recalls: whether it has lost its last outcomes and its next identifier, so that the Hello has to give both.
+    following: the identifier of its next operation, 0 to 255, so that a reused identifier is not taken for that of an
+    old operation. birth: the `birth` in its last `Hello`; empty if there was none, or if it does not keep it. In that
+    case the node relies on `following` and on the first identifier that is invoked. recalls: whether it has lost its
+    last outcomes and its next identifier, so that the Hello has to give both.
     """
 
     invoker: bytes = b""
@@ -136,7 +137,7 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
 class Hello(msgspec.Struct, array_like=True):
     """The node's identity. Only this frame is certain to keep its form in another `version`.
 
-    life: a new number each time the node starts, when everything that it kept only in memory is gone.
+    life: a number that is new each time the node starts. Everything that the node kept only in memory is then gone.
     profile: how many instance identifiers of an invoker it keeps.
     birth: distinguishes a forgotten invoker from a new one. The invoker keeps it before it invokes anything, on disk if
     the invoker is lasting, and introduces itself with it from then on.
@@ -158,10 +159,10 @@ class Hello(msgspec.Struct, array_like=True):
 
 
 class Send(msgspec.Struct, array_like=True):
-    """Messages for one or several destinations, separated by commas. All or none are transactional, one by one; all are
-    accepted or none.
+    """Messages for one or several destinations, whose names are separated by commas. Either all or none are
+    transactional, each as its own transaction; all are accepted, or none.
 
-    Queues may be given by any of their names, in the drafts too.
+    Queues may be given by any of their names, also in the drafts.
 
     tag: a value that means something only to the client; it is kept with the outcome.
     """
@@ -181,7 +182,7 @@ class Sent(msgspec.Struct, array_like=True):
     """The messages are accepted, and on disk if they are recoverable. Copies of a message are adjacent, in the order in
     which the destinations were named.
 
-    runs: their ordinals, as (first, count) of each run of successive ordinals.
+    runs: their ordinals, as the pair (first, count) for each run of successive ordinals.
     tag: the tag of the `Send`.
     """
 
@@ -207,10 +208,10 @@ class Sent(msgspec.Struct, array_like=True):
 
 
 class Receive(msgspec.Struct, array_like=True):
-    """Asks for up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits forever. They are
-    handed out in a transaction, which SETTLE ends; the end of the connection rolls it back.
+    """Asks for up to `limit` messages, as soon as there is one, or for none after `timeout_s`; null waits forever. The
+    messages are handed out in a transaction. SETTLE ends it, and the end of the connection rolls it back.
 
-    chosen: take exactly the messages with these sources and ordinals instead, at once.
+    chosen: if given, exactly the messages with these sources and ordinals are taken instead, at once.
     fence: 0, or the receiver's epoch. Receivers of lower epochs give way: their unsettled messages go back first, and
         they get nothing more.
     """
@@ -223,7 +224,8 @@ class Receive(msgspec.Struct, array_like=True):
 
 
 class Messages(msgspec.Struct, array_like=True):
-    """Packets without a SessionHeader, and how often each was handed out, including this time, or -1 if unknown."""
+    """Packets without a SessionHeader, and how often each was handed out, including this time; -1 if that is
+    unknown."""
 
     transaction: int
     packets: list[bytes]
@@ -250,7 +252,7 @@ class Settlement(IntEnum):
 class Settle(msgspec.Struct, array_like=True):
     """Ends a transaction of this client.
 
-    messages: sent in the same transaction, if it commits; as in `SendTogether`.
+    messages: the messages to send in the same transaction if it commits, as in `SendTogether`.
     """
 
     transaction: int
@@ -274,7 +276,7 @@ class Hold(msgspec.Struct, array_like=True):
 class Block(msgspec.Struct, array_like=True):
     """Blocks or unblocks connections from an address or a network.
 
-    forced: whether to do so even if a node of the topology comes from there.
+    forced: whether to do so even if a node of the topology connects from there.
     """
 
     network: str
@@ -295,7 +297,7 @@ class PeerFacts(msgspec.Struct, array_like=True):
     host: its address or name; empty to forget the queue manager, or if it has moved to where its GUID was last seen.
     guid: the GUID of the queue manager at `host`; empty if unknown.
     keys: its public keys, by purpose; each is the content of a file from `mqproto keys make`.
-    also: its further addresses.
+    also: further addresses of it.
     """
 
     name: str
@@ -309,7 +311,7 @@ class PeerFacts(msgspec.Struct, array_like=True):
 class Explain(msgspec.Struct, array_like=True):
     """Asks about a destination queue or node, or a message by its identifier; empty for all queues.
 
-    limit: how many messages of each queue to report; with all queues it is ignored.
+    limit: how many messages of each queue to report; it is ignored for all queues.
     """
 
     subject: str
@@ -336,7 +338,8 @@ class QueueReceiver(msgspec.Struct, array_like=True):
 
 
 class Explanation(msgspec.Struct, array_like=True):
-    """What a node knows about a subject: queues, sequences and messages, the oldest of a queue first.
+    """The answer of a node about a subject: queues, sequences and messages, of which the oldest of each queue come
+    first.
 
     receivers: the receivers of these queues; unlisted_receivers: how many more there are.
     """
@@ -348,7 +351,8 @@ class Explanation(msgspec.Struct, array_like=True):
 
 
 class QueueWish(msgspec.Struct, array_like=True):
-    """A queue to make or to change. A value of None is the default, or stays as it is.
+    """A queue to make or to change. None stands for the default of a new queue, or for the current value of an existing
+    one.
 
     queue: a path name, or the queue's own name.
     transactional, public: only for a new queue; public is its GUID.
@@ -370,7 +374,7 @@ class QueueWish(msgspec.Struct, array_like=True):
 
 
 class Declared(msgspec.Struct, array_like=True):
-    """The queues that a node has, as they are now."""
+    """The queues of a node, as they are now."""
 
     queues: list[DeclaredQueue]
 
@@ -395,7 +399,7 @@ class Count(msgspec.Struct, array_like=True):
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """The error of a request: its name, its one line of text, and the name that is missing from a topology, if any."""
+    """The error of a request: its name, its one line of text, and the name that the topology lacks, if any."""
 
     kind: str
     text: str
@@ -455,7 +459,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.MAKE: DeclaredQueue,
     Operation.CHANGE: DeclaredQueue,
 }
-"""Each request, and the payload of its DONE."""
+"""Each request, and the result in its DONE."""
 
 NUMBERED: Final = frozenset(operation for operation in REQUESTS if is_numbered(operation))
 """The requests that carry an instance identifier."""
@@ -477,8 +481,8 @@ _sent_decoder: Final = msgspec.msgpack.Decoder(Sent)
 def encode(value: object) -> bytes:
     """Return the payload of a frame.
 
-    A large payload goes into a buffer that has room for it, because msgspec 0.22 dies of SIGSEGV if memory is short
-    when it enlarges its own buffer, whereas ours raises MemoryError.
+    A large payload goes into a buffer that has room for it, because msgspec 0.22 ends the process with SIGSEGV if
+    memory is short when it enlarges its own buffer. Our buffer raises MemoryError instead.
     """
     bulk_bytes = _bulk_bytes(value)
     if bulk_bytes < LARGE_BYTES:
@@ -517,22 +521,22 @@ def failed(request: int, error: Exception) -> bytes:
 
 
 def failure(error: Exception) -> ControlFrame:
-    """Return a FAILED in the form that a client gets. Its number is set when it is framed."""
+    """Return a FAILED in the form that a client gets. It gets its number when it is framed."""
     return ControlFrame(Operation.FAILED, 0, encode(Failure.of(error)))
 
 
 def done(result: object) -> ControlFrame:
-    """Return a DONE. Its number is set when it is framed."""
+    """Return a DONE. It gets its number when it is framed."""
     return ControlFrame(Operation.DONE, 0, encode(result))
 
 
 def kept(answer: ControlFrame) -> bytes:
-    """Return an answer in the form that a node keeps: DONE or FAILED, one byte, and the payload."""
+    """Return an answer in the form that a node keeps: one byte for DONE or FAILED, and the payload."""
     return bytes((answer.operation,)) + answer.payload
 
 
 def recalled(outcome: bytes) -> ControlFrame:
-    """Return the answer from the form in which it was kept."""
+    """Return an answer from the form in which it was kept."""
     return ControlFrame(outcome[0], 0, outcome[1:])
 
 
@@ -583,7 +587,8 @@ class FrameBuffer:
     """Takes bytes as they arrive, and returns whole frames.
 
     Args:
-        limit_bytes: the largest payload; a longer one is refused as soon as its head arrives, before any of it is kept.
+        limit_bytes: the maximum size of a payload. A longer payload is refused as soon as its head arrives, before any
+            of it is kept.
     """
 
     def __init__(self, limit_bytes: int = REQUEST_LIMIT_BYTES) -> None:

@@ -1,7 +1,7 @@
-"""Lists messages that may have been delivered already: the messages that wait in a restored store.
+"""Lists the messages that wait in a restored store, because they may have been delivered already.
 
-No message is held back, because nobody knows which of them were delivered. Destinations drop messages that they
-remember. People can compare the list with what really happened.
+None of these messages is held back, because nobody knows which of them were delivered. Destinations drop the messages
+that they remember. People can compare the list with what really happened.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PATTERN: Final = "{name}.life-{number}-in-doubt.txt"
 
 
 class InDoubtList(NamedTuple):
-    """A list that was written.
+    """The result of writing a list.
 
-    messages: how many it has; transactional: how many of these are transactional.
+    messages: how many messages it has; transactional: how many of these are transactional.
     """
 
     file: Path
@@ -68,7 +68,7 @@ def list_in_doubt(store: Store, life: NewLife) -> InDoubtList:
 
 
 def lists_of(store: Path) -> list[str]:
-    """Return the names of the lists beside a store, the oldest life first."""
+    """Return the names of the lists beside a store, that of the oldest life first."""
     pattern = PATTERN.format(name=glob.escape(store.stem), number="*")
     return sorted((path.name for path in store.parent.glob(pattern)), key=lambda name: (len(name), name))
 

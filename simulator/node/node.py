@@ -1,7 +1,7 @@
-"""One process is one queue manager: sockets and a disk around the core.
+"""One queue manager in one process: sockets and a disk around the core.
 
-`Transports` and `ClientService` feed the core what neighbours and clients say. `RunningNode.pump` takes its decisions
-in batches, and has mqproto/manager/carry.py carry them out, with the node as its hands.
+`Transports` and `ClientService` feed the core the data from neighbours and clients. `RunningNode.pump` takes the core's
+decisions in batches. mqproto/manager/carry.py carries them out by calling the node's methods.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.base.traces.sdk.tracer import Tracer
 
 DESCRIPTORS: Final = 4_096
-"""How many files and sockets a node's process may have open, if the system allows it."""
+"""The number of files and sockets that a node's process may have open, if the system allows it."""
 
 
 MAKE_ROOM: Final = (
@@ -113,10 +113,10 @@ class RunningNode:
 
     Args:
         directory: its knowledge about itself and other queue managers.
-        store: its disk, just opened.
-        log: where its notes go.
-        recording: records all that it sends and receives, if wanted.
-        certificates: its own and its neighbours', if it has links with TLS.
+        store: its store, just opened.
+        log: takes its notes.
+        recording: records everything that it sends and receives, if wanted.
+        certificates: its own certificate and those of its neighbours, if it has links with TLS.
         guard: has its keys, if the libraries are installed.
         tracer: takes spans, if wanted.
     """
@@ -180,7 +180,7 @@ class RunningNode:
         )
 
     def _restored(self, state: StoredState, guard: NodeGuard | None, *, is_traced: bool) -> QueueManager:
-        """Return the core, as the store has it; the directory has its queues and peers."""
+        """Return the core in the state that the store has. The directory gets the queues and peers in it."""
         directory = self._directory
         core = QueueManager(
             directory.node.guid,
@@ -237,8 +237,8 @@ class RunningNode:
         """Serve on all these sockets until `stop`.
 
         Raises:
-            ExceptionGroup: of a StoreError, if the disk fails. Nobody has been told anything about the batch that
-                failed.
+            ExceptionGroup: a group with a StoreError, if the disk fails. Nobody has been told anything about the batch
+                that failed.
         """
         async with trio.open_nursery() as nursery:
             await nursery.start(self._transports.run, sockets.neighbours, sockets.for_tls)
@@ -276,7 +276,7 @@ class RunningNode:
         return served(Monitored(collect, lambda: self.trouble), self._log)
 
     async def pump(self) -> None:
-        """Repeat until the node stops: feed the core, commit its writes, send."""
+        """Until the node stops, repeat: let the core be fed, commit its writes, and send."""
         now = self._clock.now()
         while not self._stopping:
             self._turns.begin()
@@ -298,7 +298,7 @@ class RunningNode:
             self._stays.close()
 
     async def _turn(self, now: Moment) -> Batch:
-        """Take one batch and carry it out. If neither disk nor reserve has room for it, wait for room.
+        """Take one batch and carry it out. If neither the disk nor the reserve has room for it, wait for room.
 
         Raises:
             StoreError: the disk failed, or is still full when the node stops; nobody was told anything about the batch.
@@ -332,7 +332,7 @@ class RunningNode:
     # The hands of carry_out
 
     def commit(self, writes: Writes) -> int:
-        """Commit to the store, after logging the failed messages that leave."""
+        """Commit to the store, after logging the failed messages that leave it."""
         self._removals.keep(writes.departures)
         self._store.commit(writes)
         return self._store.size_bytes
@@ -393,20 +393,20 @@ async def run_node(
     log: LogLines | None = None,
     task_status: trio.TaskStatus[RunningNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run one node until `RunningNode.stop`. `task_status` gets the node when neighbours and clients can connect.
+    """Run one node until `RunningNode.stop`. `task_status` gets the node once neighbours and clients can connect.
 
     Args:
         topology: all nodes.
         name: the node to run.
         directory: the folder of its store, `NAME.sqlite`; by default `places.default_directory`.
-        allow_remote: listen on an address that is not on loopback, if the topology has one.
-        remote_metrics: the same for metrics, if it differs.
+        allow_remote: whether to listen on an address that is not on loopback, if the topology has one.
+        remote_metrics: whether to do the same for metrics; by default like `allow_remote`.
         queues: queues to make if they do not exist.
         capture: the pcapng file for what it sends and receives; an existing one is continued.
-        log: where the log goes; by default the standard error output.
+        log: takes the log; by default standard error.
 
     Raises:
-        StoreError: the disk fails, or another process has the store. One line, like all of these.
+        StoreError: the disk fails, or another process has the store. The text is one line, as for all of these errors.
         UsageError: the node cannot run: an unknown name, a taken port, an unusable certificate or key, or a capture
             that is something else or cannot be written.
     """
@@ -460,10 +460,10 @@ def _listening(
     """Open the sockets of a node; `held` closes them.
 
     Args:
-        allow_remote, scrapes_remote: whether it may listen beyond loopback; the latter is for scrapes.
+        allow_remote, scrapes_remote: whether the node may listen beyond loopback; the second is for scrapes.
 
     Raises:
-        UsageError: an address is taken, or may not be listened at.
+        UsageError: an address is taken, or listening there is not allowed.
     """
     node, topology = view.node, view.topology
     neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
@@ -509,7 +509,7 @@ def _tell_of_store(lines: FilteringBoundLogger, store: Store, doubt: InDoubtList
 def _tell_started(
     lines: FilteringBoundLogger, view: NodeDirectory, store: Path, sockets: NodeSockets, capture: Path | None
 ) -> None:
-    """Log where the node is, and what others may find wrong with that."""
+    """Log the node's addresses, and any problem that others may have with them."""
     node = view.node
     lines.info(
         "started",
@@ -547,16 +547,16 @@ def _tell_started(
 def serve(
     run: Callable[..., Awaitable[None]], name: str, log: Path | None = None, *, supervised: bool = False
 ) -> None:
-    """`mqproto node`: run one node until SIGTERM or SIGINT.
+    """Run one node until SIGTERM or SIGINT, for `mqproto node`.
 
-    Prints a line that begins with `ready` when neighbours and clients can connect.
+    Print a line that begins with `ready` once neighbours and clients can connect.
 
     Args:
         run: `run_node` with its arguments except for the log; it also lists the errors.
-        name: of the node.
+        name: the node's name.
         log: the file for the log, which rotates.
-        supervised: end when the standard input ends, so the node does not outlive its parent; and print a line that
-            begins with `opening` before the store is opened, for tests that kill nodes at every moment.
+        supervised: whether to end when standard input ends, so that the node does not outlive its parent, and to print
+            a line that begins with `opening` before the store is opened, for tests that kill nodes at every moment.
     """
     # Each neighbour and each client takes one descriptor.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,7 +1,7 @@
 """Pings over UDP: requests to neighbours, and answers to theirs.  [MS-MQQB] 2.1.2
 
 The two have separate sockets, because a request and a response look alike. An answer is no larger than its request, and
-never goes to a ping port. A node looks at about 12,800 requests a second, and the system drops the rest. It answers all
+never goes to a ping port. A node examines about 12,800 requests a second, and the system drops the rest. It answers all
 requests from known hosts, and about 800 a second from strangers, whose addresses may be forged.
 """
 
@@ -29,13 +29,13 @@ from mqproto.turn.effects import SendPing
 from mqproto.wire.layouts.ping import ping_packet
 
 READ_BYTES: Final = ping_packet.sizeof() + 1
-"""One byte more than a Ping has, to detect longer datagrams."""
+"""The number of bytes to read: one more than a Ping has, to detect longer datagrams."""
 ROUND: Final = 128
-"""How many requests are examined before the node does anything else."""
+"""The number of requests that are examined before the node does anything else."""
 ROUND_OF_STRANGERS: Final = 8
-"""How many of these may be answered to unknown hosts."""
+"""The number of these requests that may be answered to unknown hosts."""
 PAUSE_S: Final = 0.01
-"""How long the next requests then wait. The kernel drops the requests for which it has no room."""
+"""How many seconds the next requests then wait. The kernel drops the requests for which it has no room."""
 
 
 class PingPort:
@@ -43,10 +43,10 @@ class PingPort:
 
     Args:
         core: decides which Pings to send and how to answer them.
-        source: our own address; requests leave from it if they go to loopback.
+        source: our own address, from which requests to loopback are sent.
         ping_ports: the ports of the nodes that we know. A request that seems to come from such a port is forged, and
             the two ports would answer each other endlessly.
-        is_declared: whether a known queue manager may be at a host.
+        is_declared: returns whether a known queue manager may be at a host.
         recording: records the datagrams in both directions, if wanted.
     """
 
@@ -82,7 +82,7 @@ class PingPort:
                     await self._answer(listener)
 
     def stop(self) -> None:
-        """End, because the core has closed the sessions that wait for a response."""
+        """End `run`, because the core has closed the sessions that wait for a response."""
         self._scope.cancel()
 
     # The acceptor
@@ -138,7 +138,7 @@ class PingPort:
             self._turns.wake()
 
     async def _hear(self, order: SendPing, asking: socket.socket) -> None:
-        """Listen until the core has the response that it waits for; it ignores other datagrams."""
+        """Listen until the core has the response that it waits for; ignore other datagrams."""
         while True:
             await trio.lowlevel.wait_readable(asking)
             with suppress(BlockingIOError):
@@ -154,7 +154,7 @@ class PingPort:
 
 
 def ping_port(node: Node, *, allow_remote: bool) -> tuple[socket.socket | None, str]:
-    """Return the socket for a node's answers, and the reason if the usual port is not available.
+    """Return the socket for a node's answers, and why the usual port is not available, if it is not.
 
     Raises:
         UsageError: the port that its topology declares is not available.

@@ -33,7 +33,7 @@ from mqproto.wire import (
 from mqproto.wire.glance import body_of, identifier_of
 
 SIGNATURES: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
-"""The kinds of signatures by AS of the SecurityHeader, as 3.1.5.8.3 sets it."""
+"""The kinds of signatures by the AS field of the SecurityHeader, as set by 3.1.5.8.3."""
 HASH_NAMES: Final = {0x8003: "MD5", 0x8004: "SHA-1", 0x800C: "SHA-256", 0x800E: "SHA-512"}
 ASKED_FOR: Final = ACKNOWLEDGE_ARRIVAL | ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 
@@ -54,7 +54,8 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
-        r"""Read an identifier in our printed form, or with braces as in Windows; None if it is not one."""
+        r"""Return the identifier in a text of the form that we print, or with braces as in Windows; None if it has
+        neither form."""
         found = re.fullmatch(r"\{?([0-9A-Fa-f-]{36})\}?\\([0-9]{1,10})", text.strip())
         if found is None or int(found[2]) > 0xFFFFFFFF:
             return None
@@ -102,7 +103,7 @@ class ReceivedMessage:
 
     @property
     def application_tag(self) -> int:
-        """A number for applications to use (COM: AppSpecific)."""
+        """A number that applications may use as they like (AppSpecific in COM)."""
         return self.record.properties.application_tag
 
     @property
@@ -112,12 +113,12 @@ class ReceivedMessage:
 
     @property
     def source(self) -> Guid:
-        """The queue manager that sent it first."""
+        """The queue manager that first sent it."""
         return self.id.manager
 
     @property
     def sent_time(self) -> datetime:
-        """When it was first sent, to the second."""
+        """When it was first sent, in whole seconds."""
         return datetime.fromtimestamp(self.record.user.sent_time_s, UTC)
 
     @property
@@ -127,7 +128,7 @@ class ReceivedMessage:
 
     @property
     def message_class(self) -> str:
-        """NORMAL for an application's message; else the kind of acknowledgment, or why it is a dead
+        """NORMAL for an application's message; otherwise the kind of acknowledgment, or why it is a dead
         letter.  [MS-MQMQ] 2.2.18.1.6
 
         [MS-MQMQ] 2.2.18.1.6
@@ -142,7 +143,7 @@ class ReceivedMessage:
 
     @property
     def correlation(self) -> MessageId | None:
-        """The message that this one refers to, such as the acknowledged message of an acknowledgment; None for none.
+        """The message to which this one refers, such as the message that an acknowledgment acknowledges; None for none.
 
         An application may have written anything there; any 20 bytes read as an identifier.
         """
@@ -179,7 +180,7 @@ class ReceivedMessage:
     def dead_letter_queue(self) -> str:
         """The path name of the sender's queue for this message if it fails; empty for the system's dead-letter queue.
 
-        It is known only in the sender's own queues, such as that queue: packets do not carry it.
+        It is known only in the sender's own queues, such as that queue, because packets do not carry it.
         """
         return path_name_in(self.record.trailing)
 
@@ -198,7 +199,8 @@ class ReceivedMessage:
 
     @property
     def signature(self) -> str:
-        """The kind and hash of the signature, verified on arrival: MSMQ 2.0 with SHA-512; empty for none."""
+        """The kind and hash of the signature that was verified on arrival, such as MSMQ 2.0 with SHA-512; empty for
+        none."""
         security = self.record.security
         if security is None or not security.authenticated:
             return ""

@@ -1,4 +1,4 @@
-r"""Logs failed messages that are removed, with a line for each dead letter or trigger's copy that leaves its queue.
+r"""Logs the removal of failed messages, with a line for each dead letter or trigger's copy that leaves its queue.
 
 The line is on disk before the store forgets the message, so the log and the store together always account for the
 message:
@@ -6,7 +6,8 @@ message:
     {"event": "removed", "message": "GUID\\17", "queue": "errors", "copy": "GUID\\21", "class": "NACK_Q_PURGED", ...}
 
 The line goes to NAME.removals.log beside the store, where `mqproto history` and `mqproto audit` look for logs. The file
-rotates like other logs. A node killed between line and commit still has the message, and writes another line later.
+rotates like other logs. A node that is killed between the line and the commit still has the message, and later writes
+another line.
 """
 
 from __future__ import annotations
@@ -53,8 +54,7 @@ class Removals:
     """Keeps the lines of one node.
 
     Args:
-        store: the path of its store.
-        node, manager: its name and its GUID.
+        store: the path of the node's store. node, manager: its name and its GUID.
     """
 
     def __init__(self, store: Path, node: str, manager: Guid) -> None:
@@ -63,7 +63,7 @@ class Removals:
         self._manager = manager
 
     def keep(self, departures: Iterable[Departure]) -> None:
-        """Write a line to disk for each of these messages that had failed."""
+        """Write a line to disk for each failed message among these."""
         if not (found := list(removed(departures))):
             return
         with suppress(OSError), LogFile(self._path) as file:
@@ -82,7 +82,7 @@ class Removals:
 
 
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
-    """Yield the departing messages that had failed. Nearly all other messages do not contain the bytes of COPY."""
+    """Yield the failed messages among those that leave. Other messages hardly ever contain the bytes of COPY."""
     for departure in departures:
         are_letters = departure.queue in DEAD_LETTERS
         for packet in departure.packets:
@@ -98,6 +98,6 @@ def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
 
 
 def _is_copy(packet: bytes) -> bool:
-    """Whether a trigger made this message, judging by the beginning of its extension."""
+    """Return whether a trigger made this message, judging by the beginning of its extension."""
     _, extension, *_ = variable_part(packet)
     return packet.startswith(COPY, extension)

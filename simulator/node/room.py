@@ -15,11 +15,11 @@ from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.tables import SEQUENCES_KEPT
 
 LOOK_S: Final = 60.0
-"""How often to ask the file system."""
+"""The number of seconds between two questions to the file system."""
 TRY_S: Final = 1.0
-"""How often to try again to make a missing reserve."""
+"""The number of seconds between two attempts to make a missing reserve."""
 GROWTH_S: Final = 600.0
-"""The shortest time over which growth is measured."""
+"""The minimum number of seconds over which growth is measured."""
 
 
 def free_bytes(folder: Path) -> int:
@@ -32,7 +32,7 @@ Line = tuple[str, dict[str, Any]]
 
 
 def found_for(size_bytes: int, core: QueueManager, store: Store) -> bool:
-    """Find room for messages that an application hands in, besides the next batch; return whether there is room."""
+    """Find room for messages from an application, in addition to the next batch; return whether there is room."""
     needed_bytes = core.added_bytes + size_bytes
     found = store.make_room(needed_bytes)
     room_bytes = store.room_bytes
@@ -41,7 +41,8 @@ def found_for(size_bytes: int, core: QueueManager, store: Store) -> bool:
 
 
 class Fullness:
-    """Makes the reserve of a store again as soon as there is room, and reports when it is used and when it is back."""
+    """Makes the reserve of a store again as soon as there is room, and reports when it is used and when it is available
+    again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,7 +50,7 @@ class Fullness:
         self._is_full = False
 
     def look(self, now_s: float) -> Line | None:
-        """Return a line for the log, if anything is new. Try once a second to make the reserve again.
+        """Return a line for the log, if anything is new. Once a second, try to make the reserve again.
 
         Raises:
             StoreError: the disk fails.
@@ -81,8 +82,8 @@ class Room:
         free: returns how many bytes the file system has left.
 
     Attributes:
-        lasts_s: how long the store can keep growing at its rate, until the disk or the quota is full; None if it does
-            not grow, or has not been watched for long enough.
+        lasts_s: how long the store can keep growing at its rate, until the disk or the quota is full; None if the store
+            does not grow, or has not been watched for long enough.
         free_bytes: the free bytes at the last check; None if the file system did not report them.
     """
 
@@ -94,11 +95,11 @@ class Room:
         self._looked_s = -LOOK_S
         self._is_short = False
         self._before: tuple[float, int] | None = None
-        """A time, and the size of the store then."""
+        """A time, and the size of the store at that time."""
         self._bytes_per_s = 0.0
 
     def look(self, stored_bytes: int, now_s: float) -> Line | None:
-        """Return a line for the log, if anything is new. Ask the file system once a minute."""
+        """Return a line for the log, if anything is new. The file system is asked once a minute."""
         if now_s - self._looked_s < LOOK_S:
             return None
         self._looked_s = now_s

@@ -44,15 +44,15 @@ from mqproto.simulator.topology.directory import NodeDirectory
 from mqproto.turn.effects import Delivery, Received, StoredState
 
 CLIENT_LIMIT: Final = 256
-"""The most connections at once. Further connections wait in the kernel's backlog."""
+"""The maximum number of connections at once. Further connections wait in the kernel's backlog."""
 READER_LIMIT: Final = 32
-"""The most connections of readers at once; they never take the place of other clients."""
+"""The maximum number of connections of readers at once; they never take the place of other clients."""
 READERS_ASK: Final = 4
-"""How many questions from readers are answered at a time, because each reads the disk."""
+"""The number of questions from readers that are answered at a time. It is limited, because each reads the disk."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
 """How many bytes of answers a client may leave unread. Beyond it, the node waits before reading more."""
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
-"""The most bytes that one request may put into several queues."""
+"""The maximum number of bytes that one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
 REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledBack)
 """Errors that are reported to the client whose request failed; no part of the request was carried out."""
@@ -62,7 +62,7 @@ REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledB
 class Consumer:
     """A receive. It waits until it is given messages, and lasts until they are settled.
 
-    number: the number of the receive, which also names the transaction, so it differs in each life of the node.
+    number: the number of the receive. It also names the transaction, so it differs in each life of the node.
     fence: the epoch of its receiver; 0 for none.
     count, given_s: how many messages it was given, and the time in UTC.
     is_patient: whether it may wait for a message that has yet to come.
@@ -85,7 +85,7 @@ class ClientService:
     Args:
         core: carries out their requests.
         directory: resolves the names that they use.
-        store: has most messages, and answers questions about them.
+        store: has messages that are not in memory, and answers questions about them.
         state: the store's records about invokers of numbered operations.
         buffer: for reads from their sockets.
         room: knows the room on the disk.
@@ -125,10 +125,10 @@ class ClientService:
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[ClientConnection, bytes]] = []
         self._emptying: list[tuple[ClientConnection, bytes, str]] = []
-        """Clients whose purge is not finished, each with its answer for then, and the name of the queue."""
+        """The clients whose purge is not finished, each with the answer to send then, and the name of the queue."""
         self._clients: set[ClientConnection] = set()
         self._places = {False: trio.Semaphore(CLIENT_LIMIT), True: trio.Semaphore(READER_LIMIT)}
-        """The free places for connections, by whether a client may only look."""
+        """The free places for connections: those for clients that may only look, and those for all others."""
         self._reading = trio.CapacityLimiter(READERS_ASK)
         self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
@@ -175,8 +175,8 @@ class ClientService:
         deeds.tell()
 
     def introduce(self, client: ClientConnection, introduction: control.InvokerIntroduction) -> control.Hello:
-        """Take a client's introduction. An invoker's newest connection counts, so that no request from an older one
-        comes after it."""
+        """Take a client's introduction. Only an invoker's newest connection counts, so that no request from an older
+        connection comes later."""
         invoker = introduction.invoker
         if invoker and len(invoker) != IDENTITY_BYTES:
             raise UsageError(f"an invoker's name of {len(invoker)} bytes: it has {IDENTITY_BYTES}")
@@ -230,7 +230,8 @@ class ClientService:
         self.turns.wake()
 
     def answer_when_empty(self, client: ClientConnection, frame: bytes, queue: str) -> None:
-        """Send a frame once all purged messages are off the disk. The last of them may leave it with the next batch."""
+        """Send a frame once all purged messages are deleted from the disk. The last of them may be deleted with the
+        next batch."""
         if self.operators.is_emptying(queue):
             self._emptying.append((client, frame, queue))
         else:
@@ -254,7 +255,7 @@ class ClientService:
             consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
     def nothing_more(self) -> None:
-        """End the receives that do not wait, because everything that is available now has been delivered."""
+        """End the receives that do not wait, because everything that is available has been delivered."""
         impatient, self._impatient = self._impatient, []
         for consumer in impatient:
             self.give_up(consumer)
@@ -262,7 +263,7 @@ class ClientService:
     # Operators
 
     def explain(self, client: ClientConnection, request: int, subject: str, limit: int) -> None:
-        """Answer later why something waits, because finding out may take a while.
+        """Explain why something waits. The answer comes later, because it may take a while to find out.
 
         Raises:
             UsageError: there are too many of these questions on this connection.
@@ -318,7 +319,7 @@ class ClientService:
         """Give a client messages, now or later.
 
         Raises:
-            UsageError, FormatNameError: there is no such queue, or a number is beyond its limit.
+            UsageError, FormatNameError: there is no such queue, or a number exceeds its limit.
             RolledBack: a later epoch receives.
         """
         _check_limit(wish.limit)
@@ -355,12 +356,14 @@ class ClientService:
             self._patience.expect(number, trio.current_time() + wish.timeout_s)
 
     def waits(self, client: ClientConnection, request: int) -> bool:
-        """Whether a receive waits for a message that has yet to come. That message's batch carries out both."""
+        """Return whether a receive waits for a message that has yet to come. The batch with that message carries out
+        both."""
         consumer = client.consumers.get(request)
         return consumer is not None and consumer.is_patient and self.core.is_empty(consumer.queue)
 
     def _fence(self, queue: str, epoch: int) -> None:
-        """Take back the messages that receivers of earlier epochs hold, so that the queue is in its order again.
+        """Take back the messages that receivers of earlier epochs hold, so that the queue is in its original order
+        again.
 
         Raises:
             RolledBack: a later epoch has received from the queue.
@@ -383,7 +386,7 @@ class ClientService:
             self.answer(consumer.client, _messages(consumer.request, 0, []))
 
     def abandon(self, consumer: Consumer) -> None:
-        """End a receive, and put back the messages that it was given."""
+        """End a receive, and return its messages to their queue."""
         self.core.abandon(consumer.number, consumer.queue, self.clock.now())
         self._forget(consumer)
         self.turns.wake()
@@ -427,9 +430,9 @@ class ClientConnection:
         self.questions = 0
         """How many of the client's questions have no answer yet."""
         self.consumers: dict[int, Consumer] = {}
-        """Its receives, by the number of the request."""
+        """The client's receives, by the number of the request."""
         self.receives_since_s: dict[str, int] = {}
-        """When it first received from each queue, UTC."""
+        """When the client first received from each queue, UTC."""
         self.listening = trio.CancelScope()
         self.introduction = control.InvokerIntroduction()
         self._is_over = False
@@ -482,7 +485,8 @@ class ClientConnection:
         self.listening.cancel()
 
     def _take(self, request: ControlFrame) -> bool:
-        """Feed the core a request. Return whether it is a receive that waits, for which the loop has nothing to do."""
+        """Feed the core a request. Return whether the request is a receive that waits, for which the loop has nothing
+        to do."""
         wish = control.parameters(request)
         try:
             if self.only_looks and request.operation not in LOOKS:
@@ -523,7 +527,7 @@ class ClientConnection:
         return outcome
 
     def _act(self, request: ControlFrame, wish: object) -> object | None:
-        """Feed the core. Return the result to answer with, or None if it comes later."""
+        """Feed the core. Return the result for the answer, or None if it comes later."""
         service = self._service
         match wish:
             case control.Send(destination, drafts, tag):
@@ -587,7 +591,7 @@ class ClientConnection:
     def _send(
         self, parts: list[tuple[str, list[Draft]]], *, together: bool, tag: bytes = b""
     ) -> control.Sent:
-        """Accept all messages or none."""
+        """Accept all messages of a request, or none."""
         service, directory = self._service, self._service.directory
         if together and not all(draft.transactional for _, drafts in parts for draft in drafts):
             raise UsageError("the messages of a transaction are transactional")

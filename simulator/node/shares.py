@@ -1,11 +1,12 @@
-"""Limits the time that a node spends on strangers: together they get a share of it, and each host an equal part.
+"""Limits the time that a node spends on strangers. Together they get a share of it, and each host gets an equal part of
+that share.
 
-Peers that are unknown, or have not yet said who they are, are read in small pieces. The cost of a piece, until its
-batch is carried out, is charged to the account of its host, and the host is read again when the account is paid off.
+Peers that are unknown, or have not yet said who they are, are read in small pieces. The cost of a piece, up to the
+completion of its batch, is charged to the account of its host. The host is read again when the account is paid off.
 Known queue managers and applications have no account.
 
-The connections of a host are served in the order in which they come. Each waits for the debt at its arrival, and not
-for later charges. Otherwise one connection could wait for as long as others are newly made.
+The connections of a host are served in the order in which they come. Each waits only for the debt at its arrival, and
+not for later charges. Otherwise a connection could wait for as long as new ones are made.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import trio
 from mqproto.routing.peers import host_group
 
 PIECE_BYTES: Final = 16 * 1024
-"""How much is read from a stranger at a time, while all other peers wait, about 3 ms for small messages."""
+"""How many bytes are read from a stranger at a time. All other peers wait meanwhile, about 3 ms for small messages."""
 DEBT_LIMIT_S: Final = 1.0
-"""The longest time for which a host may have to wait. Beyond it, the host gets no further connection."""
+"""The maximum number of seconds for which a host may have to wait. Beyond it, the host gets no further connection."""
 ACCOUNTS: Final = 4_096
-"""How many hosts have an account of their own. All further hosts share one account."""
+"""The number of hosts that have an account of their own. All further hosts share one account."""
 OTHERS: Final = "other hosts"
 
 
@@ -35,19 +36,19 @@ class Shares:
     def __init__(self, percent: float) -> None:
         self._share = percent / 100
         self._paid_at: dict[str, float] = {}
-        """When each host's debt is paid off, on trio's clock; not in order of time."""
+        """The time at which each host's debt is paid off, on trio's clock; not sorted by time."""
         self._looked_at = 0.0
 
     def debt_s(self, host: str) -> float:
-        """Return the seconds until a host's debt is paid off; 0 without debt."""
+        """Return the seconds until a host's debt is paid off; 0 if there is no debt."""
         return max(0.0, self._paid_at.get(self._account(host), 0.0) - trio.current_time())
 
     async def turn(self, host: str) -> None:
         """Return when a host may be read again. Without debt there is no checkpoint.
 
-        The time when everything is paid off only moves forward, so no later connection is read earlier. While one of n
-        connections waits, each of the others is read at most once. So a host owes at most n pieces and the cost of its
-        new connections.
+        The time when everything is paid off only moves forward, so a later connection is never read earlier. While one
+        of n connections waits, each of the others is read at most once. So a host owes at most the cost of n pieces and
+        of its new connections.
         """
         paid_at = self._paid_at.get(self._account(host), 0.0)
         if paid_at > trio.current_time():

@@ -26,12 +26,13 @@ from mqproto.wire.guid import Guid
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CROWD: Final = 24
-"""The connections beyond the core's own limit that it refuses with an answer. Further ones wait in the kernel's
+"""How many connections beyond its own limit the core refuses with an answer. Further connections wait in the kernel's
 backlog.
 """
 
 FAREWELLS: Final = 64
-"""How many strangers at a time may slowly end a connection that we have closed. Any further ones are cut off."""
+"""The number of strangers that may at the same time slowly end a connection that we have closed. Any further ones are
+cut off."""
 UNREAD_BYTES: Final = 64 * 1024
 UNREAD_BY_NEIGHBOUR_BYTES: Final = 2**20
 """How many unsent bytes besides messages, such as acknowledgments, may wait for a peer that does not read before the
@@ -50,10 +51,10 @@ class Transports:
     """Opens, accepts, reads, writes and closes the connections of the core's sessions.
 
     Args:
-        core: is fed from here; its decisions come back with `open`, `send` and `close`.
-        source: our own address; connections leave from it, so that a capture shows the node by its address.
+        core: is fed from here; its decisions come back as calls of `open`, `send` and `close`.
+        source: our own address, from which connections are made, so that a capture shows the node by its address.
         settings: the settings of this queue manager.
-        buffer: the buffer to read into.
+        buffer: the buffer for reads.
         recording: records all bytes on the connections, if wanted.
         handshakes: for TLS, if there are neighbours that speak it.
     """
@@ -107,7 +108,7 @@ class Transports:
                         accepting.start_soon(self._accept_tls, for_tls, self._handshakes, accepting)
 
     def stop(self) -> None:
-        """Accept nothing more. The core has closed its sessions, and does not learn about newer ones."""
+        """Accept nothing more. The core has closed its sessions, and does not learn about later connections."""
         self._accepting.cancel()
         for scope in self._scopes.values():
             scope.cancel()
@@ -163,12 +164,12 @@ class Transports:
     # What the core decided
 
     def open(self, order: OpenTransport) -> None:
-        """Connect. The core is told when that is done."""
+        """Connect. The core is told once the connection is there."""
         scope = self._scopes[order.session] = trio.CancelScope()
         self._nursery.start_soon(self._connect, order, scope)
 
     def send(self, order: SendBytes) -> None:
-        """Send. If the connection is gone, the core has been told or is about to be told."""
+        """Send data. If the connection is gone, the core has been told or is about to be told."""
         connection = self._connections.get(order.session)
         if connection is not None:
             connection.send(b"".join(order.chunks))
@@ -226,7 +227,7 @@ class Transports:
         """Keep the connection of a session; return the scope that ends it.
 
         Args:
-            stranger: the host of a peer that cannot prove who it is.
+            stranger: the host of a peer that cannot prove its identity.
         """
         if stranger is not None:
             self._strangers[session] = stranger
@@ -271,7 +272,7 @@ class Transports:
             self._lost(session, reason)
 
     async def _read(self, session: int, connection: Connection) -> str:
-        """Feed the core the data that arrives. Return why that ended."""
+        """Feed the core the data that arrives. Return why this ended."""
         turn = NO_TURN
         while True:
             await connection.readable()
@@ -326,13 +327,13 @@ class Transports:
 
 
 def _hurry(connected: socket.socket) -> None:
-    """Let small packets leave at once."""
+    """Make the system send small packets at once."""
     with suppress(OSError):  # Some systems refuse it for a connection that was reset meanwhile.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
-    """Return the next connection and the address that it comes from; wait until temporary errors are over."""
+    """Return the next connection and the address from which it comes; wait until temporary errors are over."""
     while True:
         await trio.lowlevel.wait_readable(listener)
         # If this was cancelled after somebody connected, accept nobody.
@@ -368,8 +369,8 @@ async def dial(
 ) -> socket.socket:
     """Connect to a host's first address that answers, from our own address if both are on loopback.
 
-    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up again each time (note <55>). Each of several addresses gets a
-    share of the time. A datagram socket is connected at once, even if nobody listens there.
+    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up again each time (note <55>). If there are several addresses,
+    each gets a share of the time. A datagram socket is connected at once, even if nobody listens there.
 
     Args:
         avoid: an address to try last.

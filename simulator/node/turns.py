@@ -1,4 +1,4 @@
-"""Paces a node: everybody feeds the core for a while, then one batch is carried out, and this repeats."""
+"""Paces a node: all feeders feed the core for a while, then one batch is carried out, and this repeats."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 
 TURN_MESSAGES: Final = 500
 TURN_BYTES: Final = 2**20
-"""The size of a full batch, so that the loop never stops for longer than about 15 ms."""
+"""The size of a full batch, in bytes. It is such that the loop never stops for longer than about 15 ms."""
 BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEADER_SIZE
-"""The most bytes from neighbours in one batch, because a nearly full batch takes one more read, which may complete the
-largest packet. A store sets this much room aside."""
+"""The maximum number of bytes from neighbours in one batch. A nearly full batch takes one more read, which may complete
+the largest packet. A store sets this much room aside."""
 
 
 class Turn:
@@ -27,11 +27,11 @@ class Turn:
     def __init__(self) -> None:
         self.messages = self.size_bytes = 0
         self.byte_s = 0.0
-        """How many seconds each of its bytes took to carry out."""
+        """How many seconds it took to carry out each byte of the batch."""
         self.over = trio.Event()
 
     async def carried_out(self) -> None:
-        """Return when the batch has been carried out. If it already has, there is no checkpoint."""
+        """Return when the batch has been carried out. If it already has been, there is no checkpoint."""
         if not self.over.is_set():
             await self.over.wait()
 
@@ -44,10 +44,10 @@ NO_TURN.over.set()
 class TurnFeed:
     """Joins the feeders of the core with the loop that carries out its decisions.
 
-    A feeder waits for `room`, feeds, and calls `fed`, which returns when its batch has been carried out. So each feeds
-    at most once a turn, and a busy feeder does not keep the others waiting. A feeder that reads a socket calls `count`,
-    waits for the next bytes, and only then waits for its turn, which is mostly over by then. So it wakes once for each
-    read.
+    A feeder waits for `room`, feeds, and calls `fed`, which returns when its batch has been carried out. So each feeder
+    feeds at most once a turn, and a busy feeder does not keep the others waiting. A feeder that reads a socket calls
+    `count`, waits for the next bytes, and only then waits for its turn, which is usually over by then. So the task
+    wakes once for each read.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class TurnFeed:
         self._work = trio.Event()
 
     async def room(self) -> None:
-        """Return as soon as this turn accepts more, without a checkpoint in between."""
+        """Return as soon as the current turn accepts more, without a checkpoint in between."""
         while self._next.messages >= TURN_MESSAGES or self._next.size_bytes >= TURN_BYTES:
             await self._next.over.wait()
 
@@ -66,7 +66,7 @@ class TurnFeed:
         """Note that something was fed. Return when it has been carried out.
 
         Returns:
-            the seconds spent on these bytes: their share of the batch's time.
+            The number of seconds spent on these bytes, which is their share of the batch's time.
         """
         turn = self.count(messages=messages, size_bytes=size_bytes)
         await turn.over.wait()
@@ -106,7 +106,7 @@ class Alarm:
     """Rings at a time that is usually postponed before it comes.
 
     To set one of trio's deadlines for each wait would take as long as a small batch. So the alarm wakes at the first
-    time that was set, and checks whether that time still holds.
+    time that was set, and checks whether that time is still valid.
 
     Args:
         ring: called when the time has come.

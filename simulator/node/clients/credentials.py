@@ -13,17 +13,17 @@ from typing import Any, Final, NamedTuple
 from mqproto.base.foreign import shown
 
 PEER_CREDENTIALS: Final = getattr(socket, "SO_PEERCRED", None)
-"""The socket option for this; None on systems without it, such as macOS, where clients are unknown."""
+"""The socket option that returns the process; None on systems without it, such as macOS, where clients are unknown."""
 COMMAND_BYTES: Final = 4_096
 NAME_CHARACTERS: Final = 200
 _ucred: Final = struct.Struct("=iII")
 
 
 class Credentials(NamedTuple):
-    """The process that called connect(), or listen() at the other end, and its user and group at that moment.
+    """The process that called connect() or listen() at the other end, and its user and group at that moment.
 
-    pid: 0 for a process in another PID namespace. The process may have ended, and another may have its number.
-    user: the user's name; empty if the system knows none.
+    pid: 0 for a process in another PID namespace. The process may have ended, and another process may have its number.
+    user: the user's name; empty if the system does not know it.
     """
 
     pid: int
@@ -75,7 +75,8 @@ def program_in(command: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def name_of(uid: int) -> str:
-    """Return a user's name; empty if the system knows none. It is cached because a directory service may be slow."""
+    """Return a user's name; empty if the system does not know it. The name is cached, because a directory service may
+    be slow."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

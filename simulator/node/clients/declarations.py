@@ -1,4 +1,4 @@
-"""Operators' requests about the queues that a node hosts: which there are; make, change or delete one."""
+"""Operators' requests to list, make, change and delete the queues that a node hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqproto.wire import Guid, guid_text
 
 
 class QueueAdministration:
-    """Makes, changes and deletes queues; the directory has them from then on.
+    """Makes, changes and deletes queues; the directory is then up to date.
 
     Every method may raise FormatNameError or UsageError: there is no such queue.
     """
@@ -89,7 +89,7 @@ class QueueAdministration:
         return self._as_it_is(name)
 
     def delete(self, text: str) -> int:
-        """Delete a queue of this node; return how many messages go with it."""
+        """Delete a queue of this node; return the number of its messages, which are deleted, too."""
         count = self._core.delete(self._directory.local_queue(text))
         self._directory.has_queues(self._core.declared)
         return count
@@ -99,7 +99,8 @@ class QueueAdministration:
         return self._directory.node.queue(name)
 
     def _name_of_its_own(self, text: str) -> str:
-        r"""Return a local queue's own name, whether it exists or not: `orders` for `.\private$\orders`."""
+        r"""Return a local queue's own name, such as `orders` for `.\private$\orders`, whether the queue exists or
+        not."""
         node = self._directory.node.name
         try:
             name = parse_path_name(f".\\{text}" if is_bare(text) else text)
@@ -115,7 +116,7 @@ class QueueAdministration:
 
 
 def _protection(known: Protection, wish: QueueWish) -> Protection:
-    """Return the protection that a queue demands of messages; settings that the wish leaves open stay.
+    """Return the protection that a queue demands of messages; settings that the wish leaves open stay as they are.
 
     Raises:
         UsageError: one of the words is unknown.

@@ -4,13 +4,14 @@
      "pid": 4242, "uid": 1000, "gid": 1000, "user": "ann", ...}
 
 The line about an operator's order is written before the batch with the order is committed, so nothing happens without a
-name. A process that dies in between leaves a line about something that did not happen.
+named author. A process that dies in between leaves a line about something that did not happen.
 
 Clients send and receive thousands of times a second. So the first operation of each kind and queue on a connection gets
 its line at once, and later ones are counted. One line a minute, and one at the end of the connection, have the counts.
 A node that is killed loses the counts since the last line.
 
-Reading is not logged. Requests refused to a client that may only look are logged in the same way: `not-allowed`.
+Reading is not logged. Requests that are refused because the client may only look are logged in the same way, as
+`not-allowed`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ EVENT: Final = "operated"
 REFUSED: Final = "not-allowed"
 TELL_S: Final = 60.0
 KINDS: Final = 64
-"""How many operations and queues of one connection are counted at a time. Beyond it, the oldest count is logged."""
+"""The maximum number of operations and queues of one connection that are counted at a time. Beyond it, the oldest count
+is logged."""
 NAME_CHARACTERS: Final = 200
-"""The most characters of a queue's name in a line."""
+"""The maximum number of characters of a queue's name in a line."""
 
 
 class _OperationCount:

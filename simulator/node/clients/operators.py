@@ -1,4 +1,4 @@
-"""Operators' requests: explain why a message waits; pause or purge queues; block peers; send messages back."""
+"""Operators' requests: to explain why a message waits, pause or purge queues, block peers, and send messages back."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from mqproto.wire.glance import identifier_of
 ALL: Final = 2**40
 """A limit that is higher than the number of messages in any queue manager's memory."""
 LOOKED_THROUGH: Final = 200
-"""How many messages of a queue are searched for copies, and for messages to one of several destinations."""
+"""The number of messages of a queue that are searched for copies, and for messages to one of several destinations."""
 PAGE: Final = 64
 PAGE_BYTES: Final = 2**22
 
 
 class Operators:
-    """Carries out operators' requests, which may call queues by any of their names.
+    """Carries out operators' requests, which may use any name of a queue.
 
     Every method may raise FormatNameError or UsageError: there is no such queue.
     """
@@ -69,7 +69,7 @@ class Operators:
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
         """Return the current status of queues and sessions.
 
-        names: the queues to report; by default all, as far as there is room in an answer.
+        names: the queues to report; by default, as many as fit into an answer.
         """
         now, status, commits = self._clock.now(), self._core.status(names), self._store.commits
         if unread := self._store.counts(QueueKind.FINAL):
@@ -101,13 +101,13 @@ class Operators:
         return [replace(one, round_trip_s=self._round_trip_s(one.key)) for one in sessions]
 
     def peers(self) -> PeersStatus:
-        """Return the queue managers that are or were connected."""
+        """Return the queue managers that are or have been connected."""
         found = self._core.peers(self._clock.now())
         sessions = self._with_round_trips(self._core.status(()).sessions)
         return replace(found, peers=[_with_times(peer, sessions) for peer in found.peers])
 
     async def explain(self, subject: str, limit: int) -> Explanation:
-        """Return everything here about a queue, a node, or a message; see `control.Explain`."""
+        """Return everything known here about a queue, a node, or a message; see `control.Explain`."""
         identifier = MessageId.parse(subject)
         if identifier is not None:
             found = await self._explain_message(identifier)
@@ -162,7 +162,7 @@ class Operators:
         return Explanation(self.status(names + towards_node), messages)
 
     def _first(self, names: Iterable[str], limit: int) -> list[MessageStatus]:
-        """Return the first messages of each of these queues, in the order in which they leave."""
+        """Return the first messages of each of these queues, in the order in which they leave the queue."""
         places = self._core.whereabouts()
         messages: list[MessageStatus] = []
         unstored: dict[str, list[Found]] = {}
@@ -205,7 +205,7 @@ class Operators:
         """Block or unblock an address or a network; see `control.Block`.
 
         Raises:
-            UsageError: it is not a network, a node of the topology comes from there, or nothing would change.
+            UsageError: it is not a network, a node of the topology connects from there, or nothing would change.
         """
         network = network_of(wish.network)
         peers = self._directory.routes.peers.items()
@@ -274,11 +274,11 @@ class Operators:
         self._guard.read_anew()
 
     def purge(self, text: str) -> dict[str, int]:
-        """Delete everything in a queue of this node, or in outgoing queues; return the number of messages of each."""
+        """Delete everything in a queue of this node, or in outgoing queues; return the number of messages in each."""
         return {name: self._core.purge(name) for name in self._meant(text)}
 
     def is_emptying(self, text: str) -> bool:
-        """Whether messages that `purge` deletes are still on disk, apart from messages that consumers hold."""
+        """Return whether messages that `purge` deletes are still on disk, apart from messages that consumers hold."""
         try:
             names = self._meant(text)
         except UsageError:
@@ -312,14 +312,14 @@ class Operators:
         return [keys[message] for message in wanted]
 
     def _meant(self, text: str) -> list[str]:
-        """Return the queue of this node that the text means, or else the outgoing queues."""
+        """Return this node's queue that the text names, or else the outgoing queues that it names."""
         try:
             return [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
             return self._outgoing(text)
 
     def _outgoing(self, text: str) -> list[str]:
-        """Return the outgoing queues that the text means, at least one, by the queue manager's names for them."""
+        """Return the outgoing queues that the text names, at least one, keyed by the queue manager's names for them."""
         names = self._core.outgoing_names()
         found = self._directory.outgoing_queues(text, names)
         if not found:
@@ -333,7 +333,7 @@ class Operators:
 
 
 def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStatus:
-    """Return a peer's status with the longest times of its sessions, if these sessions are among the reported ones."""
+    """Return a peer's status with the longest times of its sessions, if those sessions are among the reported ones."""
     own = [one for one in sessions if (host_group(one.host), one.manager) == (peer.host, peer.manager)]
     return replace(
         peer,
@@ -345,7 +345,7 @@ def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStat
 
 
 def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:
-    """Return each message once, at its first place, with the number of its copies."""
+    """Return each message once, in its first position, with the number of its copies."""
     first: dict[tuple[str, int], MessageStatus] = {}
     for message in messages:
         key = (message.source, message.ordinal)

@@ -1,4 +1,4 @@
-"""Carries out operators' orders and logs them in one place, so that nothing happens without a line."""
+"""Carries out operators' orders and logs them in one place, so that nothing happens without a line in the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def carry_out(
     """Carry out an order, and log who gave it; return the answer.
 
     Raises:
-        UsageError, FormatNameError: it is not possible; nothing was done.
+        UsageError, FormatNameError: the order is not possible; nothing was done.
     """
     match order:
         case control.Hold(text, on_hold):

@@ -12,7 +12,7 @@ import trio
 from mqproto.simulator.node.turns import Alarm
 
 SPARE_DEADLINES: Final = 1_000
-"""How many deadlines of ended receives are kept, until they pass."""
+"""The number of deadlines of ended receives that are kept until they pass."""
 
 
 class Patience:

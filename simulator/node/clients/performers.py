@@ -1,17 +1,18 @@
 """Remembers the outcomes of invokers' last numbered operations, even across restarts of the node.
 
-An outcome is written in one transaction with its operation's effect. It is forgotten when its invoker has continued for
-long enough, or has been away for long: minutes for a client that lives in one process, a month for one with a journal.
+An outcome is written in one transaction with its operation's effect. It is forgotten when its invoker has invoked
+enough further operations, or has been away for long: for minutes if it is a client that lives in one process, for a
+month if it has a journal.
 
 A forgotten invoker learns this when it comes back, and performs nothing again. So each invoker has a birth, which the
 node gives it before its first operation: the identity of this store, and the time on the node's own clock. For each
-kind of invoker the store keeps the latest birth of a forgotten invoker. A remembered invoker that was born no later
-than that keeps a row, even if it has performed nothing. So an invoker without a row was forgotten if it was born no
-later than that, or with another store; otherwise it is new.
+kind of invoker, the store keeps the latest birth of a forgotten invoker. A remembered invoker that was born no later
+than this keeps a row, even if it has invoked nothing. So an invoker without a row was forgotten if it was born no later
+than this, or with another store; otherwise it is new.
 
-An invoker that shows no birth, because the specification has none, is remembered if it continues where that name
-stopped. Its next operation identifier, if it gives one, and its first operation decide this. A new operation never gets
-an old outcome: an invoker that has lost count begins with 0, and then nothing is remembered.
+An invoker that shows no birth, because the specification has none, is remembered if it continues where the invoker of
+that name stopped. Its next operation identifier, if it gives one, and its first operation decide this. A new operation
+never gets an old outcome, because an invoker that has lost count begins with 0, and then nothing is remembered.
 
 A restored store forgets all invokers, and counts as another store from then on: it does not know which of their later
 operations were performed.
@@ -35,19 +36,20 @@ from mqproto.simulator.node.control import BIRTH_BYTES, LASTING_KEPT_DAYS, PROFI
 from mqproto.turn.effects import INVOKER_ITSELF, OutcomeRow, StoredState
 
 KEPT_S: Final = 600
-"""How long a node waits for an invoker whose connection broke."""
+"""How many seconds a node waits for an invoker whose connection broke."""
 LASTING_KEPT_S: Final = LASTING_KEPT_DAYS * 86_400
-"""How long a node waits for an invoker that keeps a journal."""
+"""How many seconds a node waits for an invoker that keeps a journal."""
 INVOKER_LIMIT: Final = 10_000
 LOOK_S: Final = 60
-"""How often a node looks for invokers that do not come back."""
+"""The interval, in seconds, at which a node looks for invokers that have not come back."""
 SEEN_S: Final = 3_600
-"""How much too early a lasting invoker may seem to have left, after a crash of the node."""
+"""The maximum number of seconds by which a lasting invoker may seem to have left too early, after a crash of the
+node."""
 IDENTITY_BYTES: Final = 16
 
 # The counters of the store.
 STORE: Final = "invokers_store"
-"""The identity of a store: a number that no other store has."""
+"""The name of the counter that has the store's identity, a number that no other store has."""
 CLOCK: Final = "invokers_clock_s"
 FORGOTTEN: Final = {False: "invokers_forgotten_s", True: "lasting_invokers_forgotten_s"}
 """The name of the counter for the latest forgotten birth; the key shows whether the invokers are lasting."""
@@ -57,7 +59,7 @@ assert _birth.size == BIRTH_BYTES
 
 
 class Recalled:
-    """One invoker, the remembered outcomes of its operations, and the part of these that is on disk.
+    """One invoker, the remembered outcomes of its operations, and which of these are on disk.
 
     birth_s: None if it is known only from a store of layout 4.
     """
@@ -89,12 +91,12 @@ class Recalled:
 
 
 class Connected(NamedTuple):
-    """The facts about an invoker with a connection."""
+    """The facts about an invoker that has a connection."""
 
     lasting: bool
     birth_s: int | None
     is_certain: bool
-    """Whether it is certain that the invoker continues where its name stopped."""
+    """Whether it is certain that the invoker continues where the earlier invoker of its name stopped."""
 
 
 class Performers:
@@ -103,7 +105,7 @@ class Performers:
     Args:
         core: writes the outcomes that have to be kept.
         state: the invokers and outcomes in the store.
-        now: when the node started. The connections of invokers in `state` broke no later.
+        now: when the node started. The connections of invokers in `state` broke before that.
     """
 
     def __init__(self, core: QueueManager, state: StoredState, now: Moment) -> None:
@@ -116,7 +118,7 @@ class Performers:
         self._forgotten_s = {lasting: counters.get(name, 0) for lasting, name in FORGOTTEN.items()}
         start_s = counters.get(CLOCK, 1)
         self._ahead_s = start_s - now.uptime_ms // 1_000
-        """How far the clock is ahead of the uptime."""
+        """How many seconds the clock is ahead of the uptime."""
         self._looked_s = start_s
         kept: dict[bytes, list[OutcomeRow]] = {}
         for row in state.outcomes:
@@ -136,15 +138,15 @@ class Performers:
     def connected(
         self, invoker: bytes, now: Moment, *, lasting: bool, birth: bytes = b"", following: int | None = None
     ) -> tuple[bytes, bool]:
-        """Note that an invoker has a connection; it is not forgotten while it has.
+        """Note that an invoker has a connection; while it has one, it is not forgotten.
 
         Args:
             birth: the birth that it was given last; empty if it was given none, or does not show it.
             following: the identifier of its next operation; None if the invoker does not give it.
 
         Returns:
-            its birth, and whether its earlier operations are remembered. An invoker without either argument counts as
-            remembered until it invokes something.
+            The invoker's birth, and whether its earlier operations are remembered. An invoker without either argument
+            counts as remembered until it invokes something.
         """
         now_s = self._now_s(now)
         self._connected.pop(invoker, None)
@@ -185,17 +187,17 @@ class Performers:
         return (0, []) if known is None else (known.performer.following, known.performer.outcomes)
 
     def gone(self, invoker: bytes, now: Moment) -> None:
-        """Note that an invoker's connection ended; it may come back."""
+        """Note that an invoker's connection ended; the invoker may come back."""
         self._connected.pop(invoker, None)
         if (known := self._known.get(invoker)) is not None:
             known.last_s = self._now_s(now)
             self._core.forget([], self._seen([known], known.last_s))
 
     def invoke(self, invoker: bytes, identifier: int, now: Moment) -> bytes | None:
-        """Return the outcome of an operation that is invoked, or None if it has to be performed now.
+        """Return the outcome of an operation that has been invoked, or None if it has to be performed now.
 
         Raises:
-            InDoubt: it may have been performed, and its outcome is forgotten.
+            InDoubt: the operation may have been performed, and its outcome is forgotten.
             UsageError: there are too many invokers.
         """
         now_s = self._now_s(now)
@@ -290,7 +292,8 @@ class Performers:
         self._forget([min(away, key=lambda known: known.last_s)], now_s)
 
     def _forget(self, chosen: list[Recalled], now_s: int) -> None:
-        """Forget invokers without a connection, and make sure that other invokers of the same age have rows."""
+        """Forget these invokers, which have no connection, and make sure that other invokers of the same age have
+        rows."""
         if not chosen:
             return
         for known in chosen:

@@ -1,7 +1,7 @@
-"""A socket for readers, a group of the system that may look at a node without changing anything.
+"""A socket for readers: a group of the operating system whose members may look at a node without changing anything.
 
-The node's own socket is in a folder that only its user can enter. Readers have a socket and a folder of their own. The
-socket alone decides what they may ask for, whatever a client claims to be.
+The node's own socket is in a folder that only its user can enter. Readers have their own socket in their own folder.
+The socket alone decides what its clients may ask for, whatever they claim to be.
 
     FOLDER              0750, the node's user and the group
     FOLDER/NAME.read    0660, the socket: clients find it if they are given the folder as --directory
@@ -41,12 +41,12 @@ LOOKS: Final = frozenset(
 
 
 def called(operation: int) -> str:
-    """Return an operation's name for people: `send back`."""
+    """Return an operation's name for people, such as `send back`."""
     return Operation(operation).name.lower().replace("_", " ")
 
 
 def refusal(operation: int, node: str) -> UsageError:
-    """Return the error for a reader that asks for more than this."""
+    """Return the error for a reader that asks for an operation that is not among LOOKS."""
     return UsageError(
         f"readers of {node} may look and change nothing, and {called(operation)} does: be {_user()}, the user that it "
         "runs as, and leave the --directory of readers out"
@@ -109,7 +109,7 @@ def _prepare(folder: Path, group: int, path: Path) -> None:
 
 
 def _copy(file: Path, copy: Path, group: int) -> None:
-    """Copy the file for readers, completely or not at all."""
+    """Copy the file for readers, so that the copy is complete or absent."""
     part = copy.with_name(f".{copy.name}-{os.getpid()}")
     shutil.copyfile(file, part)
     _give(part, group, 0o640)

@@ -10,7 +10,8 @@ from mqproto.simulator.node.clients.credentials import Credentials, program_of
 from mqproto.simulator.node.control import QueueReceiver
 
 LISTED: Final = 100
-"""How many receivers are listed: those with the most unsettled messages first, and then the earliest."""
+"""The maximum number of receivers that are listed. Those with the most unsettled messages come first, and then the
+earliest."""
 
 
 class OpenReceive(NamedTuple):
@@ -18,7 +19,7 @@ class OpenReceive(NamedTuple):
 
     client: a number that distinguishes connections.
     since_s: when this connection first received from the queue, UTC.
-    messages, given_s: how many it was given, and when; 0 if it waits.
+    messages, given_s: how many messages it was given, and when; 0 if it is waiting.
     """
 
     client: int
@@ -30,7 +31,7 @@ class OpenReceive(NamedTuple):
 
 
 def receivers(receives: Iterable[OpenReceive]) -> tuple[list[QueueReceiver], int]:
-    """Return receivers, one for each connection and queue, and how many more are not listed."""
+    """Return receivers, one for each connection and queue, and the number of those that are not listed."""
     found: dict[tuple[int, str], QueueReceiver] = {}
     for client, who, queue, since_s, messages, given_s in receives:
         one = found.get((client, queue))

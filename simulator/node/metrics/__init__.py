@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: families.py makes them; docs/how-to/prometheus.md says how to use them.
+"""Metrics for Prometheus: families.py makes them; docs/how-to/prometheus.md explains how to use them.
 
 alerts.yml contains rules for Prometheus, and dashboard.json is for Grafana.
 """

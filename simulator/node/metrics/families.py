@@ -1,7 +1,7 @@
 """The metrics of a node: the figures of `mqproto queues --json`, by Prometheus' conventions.
 
-Others choose the names of queues and hosts, so they are shortened, the library escapes them, and not all are reported.
-Figures whose names are then equal are added up, because Prometheus refuses a scrape that repeats a series.
+The names of queues and hosts are chosen by others. So they are shortened, the library escapes them, and not all are
+reported. Figures whose names have become equal are added up, because Prometheus refuses a scrape that repeats a series.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histo
 from mqproto.wire import MessageClass
 
 LOCAL_LISTED: Final = 500
-"""How many of its own queues, the fullest ones, a node reports one by one. `mqproto.manager.status` has the limits for
-outgoing queues and sessions."""
+"""The number of its own queues that a node reports one by one; these are the fullest. `mqproto.manager.status` has the
+limits for outgoing queues and sessions."""
 CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
 CONNECTED: Final = "connected"
 PIECE: Final = 20
-"""The histograms of this many queues, about 300 series, are written at a time, because other tasks wait meanwhile."""
+"""The number of queues whose histograms, about 300 series, are written at a time. Other tasks wait meanwhile."""
 
 
 class Facts(NamedTuple):
@@ -40,18 +40,18 @@ class Facts(NamedTuple):
 
 
 class QueueMetric(NamedTuple):
-    """One metric of each queue: its name after `mqproto_`, its help, and how to find it."""
+    """One metric of each queue: its name after `mqproto_`, its help, and how to find its value."""
 
     name: str
     help: str
     find: Callable[..., float | None]
     is_counter: bool = False
     join: Callable[[float, float], float] = add
-    """Joins the values of two queues whose shortened names are equal."""
+    """A function that joins the values of two queues whose shortened names are equal."""
 
 
 def age_s(utc_s: int, queue: LocalStatus) -> float | None:
-    """Return the age of a queue's oldest message: 0 if there is none, None if only the store knows it."""
+    """Return the age of a queue's oldest message: 0 if there is no message, None if only the store knows the age."""
     if not queue.waiting:
         return 0
     return None if queue.oldest_s is None else max(0, utc_s - queue.oldest_s)
@@ -213,7 +213,7 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
 
 
 def _waits(listed: Sequence[LocalStatus], labels: Sequence[tuple[str, ...]]) -> Iterator[Metric]:
-    """Yield how long messages were in each queue, one piece at a time."""
+    """Yield how long messages were in each queue, PIECE queues at a time."""
     spreads: dict[tuple[str, ...], Histogram] = {}
     for label, queue in zip(labels, listed, strict=True):
         if queue.waited_within:

@@ -1,13 +1,13 @@
 """The certificates that a node shows its neighbours over TLS, and the certificates that neighbours have to show.
 
-OpenSSL trusts only the pinned certificates, each by itself and not because of the authority that signed it:
-X509_V_FLAG_PARTIAL_CHAIN. So it asks for a certificate on both ends, and checks in the handshake that this certificate
-is pinned, that today is within its dates, and that the peer has its key. A self-signed certificate serves as well as
-one from an authority, and the system's authorities mean nothing here.
+OpenSSL trusts only the pinned certificates, each by itself and not because of the authority that signed it
+(X509_V_FLAG_PARTIAL_CHAIN). Both ends ask for a certificate. In the handshake they check that this certificate is
+pinned, that today is within its dates, and that the peer has its key. A self-signed certificate serves as well as one
+from an authority, and the system's authorities mean nothing here.
 
 A certificate signed by a pinned one would pass that check, and `openssl req -x509` makes certificates that may sign. So
-the bytes of the shown certificate are compared after the handshake as well. The pin is the name: host names are not
-checked.
+the bytes of the shown certificate are compared after the handshake as well. The pin serves as the name, so host names
+are not checked.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from mqproto.wire.guid import Guid
 
 PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s.+?\s-----END CERTIFICATE-----", re.DOTALL)
 PEM_LIMIT_BYTES: Final = 2**20
-"""The most to read from a file; a certificate takes about 2 kB."""
+"""The maximum number of bytes to read from a file; a certificate takes about 2 kB."""
 MISMATCHES: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""OpenSSL's reasons if a key belongs to another certificate. The last of them means that only one of the two is RSA."""
+"""OpenSSL's reasons for rejecting a key that belongs to another certificate. The last of them means that only one of
+the two is RSA."""
 STEPS: Final = 10
-"""A number greater than the steps of a handshake in one process. In each step, one end sends all that it can before it
-has to listen.
+"""A number greater than the steps of a handshake in one process. In each step, one end sends as much as it can before
+it has to wait for the other end.
 """
 
 
@@ -42,7 +43,7 @@ class Certificates:
     """The TLS contexts and pins of a node.
 
     accepting: for peers that connect to us.
-    calling: for each neighbour that we connect to.
+    calling: for each neighbour to which we connect.
     pinned: the queue manager of each certificate, by its DER bytes.
     """
 
@@ -54,7 +55,7 @@ class Certificates:
         """Return the queue manager whose pinned certificate was shown in a handshake.
 
         Raises:
-            TlsError: it is not pinned, but signed by a pinned one.
+            TlsError: the certificate is not pinned, but signed by a pinned one.
         """
         manager = self.pinned.get(wire.certificate)
         if manager is None:
@@ -63,7 +64,8 @@ class Certificates:
 
 
 def certificates_of(topology: Topology, node: Node) -> Certificates | None:
-    """Read the certificates of a node and of its neighbours, and the node's key; None if the node has no link with TLS.
+    """Read the certificates of a node and of its neighbours, and the node's key; return None if the node has no link
+    with TLS.
 
     Raises:
         UsageError: a file cannot be read or is invalid, others can read the key, or a handshake with it would fail.
@@ -126,7 +128,8 @@ def _refuse(path: Path, error: OSError | ValueError) -> NoReturn:
 
 
 def _context(protocol: int, tls: Tls, pinned: Iterable[bytes]) -> ssl.SSLContext:
-    """Return one end of TLS 1.2 or 1.3 that shows our certificate, and accepts only the pinned ones."""
+    """Return the context for one end of TLS 1.2 or 1.3, which shows our certificate, and accepts only the pinned
+    ones."""
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -141,7 +144,7 @@ def _context(protocol: int, tls: Tls, pinned: Iterable[bytes]) -> ssl.SSLContext
 
 
 def show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Let one end of TLS show a certificate, with its signers' certificates if they are in its file.
+    """Make one end of TLS show a certificate, with its signers' certificates if they are in the same file.
 
     Raises:
         UsageError: a file cannot be read or is invalid, or others can read the key.
@@ -184,7 +187,8 @@ def _no_password() -> NoReturn:
 
 
 def _try(tls: Tls, own: bytes) -> None:
-    """Let the node shake hands with itself, so that a setup that fails with every neighbour fails at the start.
+    """Make the node shake hands with itself, so that a configuration that would fail with every neighbour fails at the
+    start.
 
     OpenSSL checks the dates, and that both ends may show the certificate.
     """

@@ -22,14 +22,15 @@ from mqproto.wire.guid import Guid
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HALF_OPEN_LIMIT: Final = 64
-"""The most handshakes at a time with peers that call us, each of about 200 kB at most. One more ends the oldest
-handshake of the host with the most, so a host that opens many displaces its own."""
+"""The maximum number of simultaneous handshakes with peers that call us. Each takes at most about 200 kB. One more ends
+the oldest handshake of the host that has the most, so a host that opens many displaces its own."""
 CERTIFIED_LIMIT: Final = 16
-"""The most connections that a neighbour may have opened to us. Those with and without TLS do not take each other's
-places.
+"""The maximum number of connections that a neighbour may have opened to us. Connections with and without TLS do not
+take each other's places.
 """
 THREADS: Final = 1
-"""How many handshakes are computed at a time, so that a flood of them uses at most one other processor core."""
+"""The number of handshakes that are computed at a time. It is chosen so that a flood of them uses at most one other
+processor core."""
 
 
 @dataclass(eq=False, slots=True)
@@ -76,8 +77,8 @@ class Handshakes:
     async def answer(self, accepted: socket.socket, host: str) -> tuple[TlsSocket, Guid] | None:
         """Shake hands with a peer that called us; return the socket and the neighbour whose certificate it showed.
 
-        Return None, with a line in the log, if it showed none; the socket is then closed. Otherwise call `ended` when
-        the connection is over.
+        Return None, with a line in the log, if it did not show a valid one; the socket is then closed. Otherwise call
+        `ended` when the connection is over.
         """
         wire = TlsSocket(accepted, self._certificates.accepting, accepted=True)
         try:
@@ -97,7 +98,7 @@ class Handshakes:
         return wire, manager
 
     def ended(self, manager: Guid) -> None:
-        """Note that a neighbour's answered connection is over."""
+        """Note that an answered connection of a neighbour is over."""
         self._certified[manager] -= 1
 
     async def _bounded(self, wire: TlsSocket, host: str) -> None:

@@ -1,8 +1,8 @@
-"""A connected socket that encrypts, with the calls of a non-blocking socket.
+"""A connected socket that encrypts, with the interface of a non-blocking socket.
 
-OpenSSL works on memory, and this module reads and writes the socket. So a piece of 64 KiB takes one system call each
-way, whereas OpenSSL itself reads each record of 16 KiB with two calls; and close_notify can be sent while the peer is
-still sending.
+OpenSSL works on memory, and this module reads and writes the socket. So a piece of 64 KiB takes one system call in each
+direction, whereas OpenSSL itself reads each record of 16 KiB with two calls. In addition, close_notify can be sent
+while the peer is still sending.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import trio
 from mqproto.simulator.node.connection import Connection
 
 PIECE_BYTES: Final = 64 * 1024
-"""How much is encrypted or read at a time. A connection holds about as much in each direction."""
+"""How many bytes are encrypted or read at a time. A connection holds about as many in each direction."""
 RECORD_BYTES: Final = 16_384 + 256 + 5
-"""The size of the longest record. An incomplete one may hold almost as much already."""
+"""The size of the longest record, in bytes. An incomplete record may take almost as much memory in addition."""
 
 REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
@@ -41,7 +41,7 @@ VERDICTS: Final = {
 
 
 class TlsError(Exception):
-    """There is no TLS with this peer. The text says why, with the peer as its subject."""
+    """TLS with this peer failed. The text says why, with the peer as its subject."""
 
 
 class TlsSocket:
@@ -70,10 +70,10 @@ class TlsSocket:
         return self._tls.getpeercert(binary_form=True) or b""
 
     async def handshake(self, threads: trio.CapacityLimiter) -> None:
-        """Exchange the certificates. The arithmetic, a millisecond or more, runs in one of these threads.
+        """Exchange the certificates. The computation, which takes a millisecond or more, runs in one of these threads.
 
         Raises:
-            TlsError: it failed.
+            TlsError: the handshake failed.
             OSError: the connection broke.
         """
         while True:
@@ -109,7 +109,7 @@ class TlsSocket:
     # The calls of a socket
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for; -1 when closed."""
+        """Return the file descriptor to wait for; -1 after `close`."""
         return self._socket.fileno()
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
@@ -149,13 +149,13 @@ class TlsSocket:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Receive and decrypt into a buffer; return how many bytes, or 0 at the end.
+        """Receive and decrypt into a buffer; return the number of bytes, or 0 at the end.
 
         Args:
             buffer: has room for a piece and a record.
 
         Raises:
-            BlockingIOError: nothing has come, or there is no room for the next record.
+            BlockingIOError: nothing has arrived, or there is no room for the next record.
             OSError: the connection broke, or its bytes were altered on the way.
         """
         size, is_over = self._decrypt(buffer, 0)
@@ -203,7 +203,7 @@ class TlsSocket:
         self._socket.shutdown(how)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the socket."""
         self._socket.close()
 
 
