@@ -1,4 +1,4 @@
-"""Decides which addresses may be used: those on loopback, and others only on request."""
+"""Decides which addresses may be used: those on loopback, and others on request only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:
     """Return the addresses of HOST or HOST:PORT. A name is resolved once and for all.
 
     Raises:
-        UsageError: it is not an address, or one of the name's addresses is not on loopback, without `allow_remote`.
+        UsageError: the text is not an address; or, without `allow_remote`, one of the name's addresses is not on
+            loopback.
     """
     host, port = target(text)
     try:
@@ -34,12 +35,12 @@ async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is on this computer's loopback."""
+    """Return whether an address is on this computer's loopback."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def listening_at(address: str, port: int) -> socket.socket:
-    """Return a listening socket, and report it on the standard error output, for those who start the client.
+    """Return a listening socket, and report its address on standard error, for the person who starts the client.
 
     Raises:
         UsageError: the address is not available.

@@ -1,4 +1,4 @@
-"""`mqproto replay`: its options, and the command itself."""
+"""`mqproto replay`, with its options and the command itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def replay(options: ReplayOptions) -> Report:
 
     Raises:
         UsageError: the options make no sense, or are not allowed.
-        ReplayError: there was nobody to play to.
+        ReplayError: there was no peer to which the part could be played.
     """
     if not options.to and not options.listen:
         raise UsageError(
@@ -104,7 +104,7 @@ async def send_again(options: ReplayOptions, place: Place, node: str) -> tuple[s
 
 @dataclass(slots=True)
 class _PartStage:
-    """Where and when a part is played."""
+    """The connections for a part, and the times at which it is played."""
 
     pace: Pace
     maps: tuple[QueueMap, ...]
@@ -114,7 +114,7 @@ class _PartStage:
 
     @property
     def listening(self) -> socket.socket:
-        """The socket at which clients connect, without --to."""
+        """The socket to which clients connect, if there is no --to."""
         assert self.listener is not None, "there is --listen where --to is not"
         return self.listener
 
@@ -127,7 +127,7 @@ class _PartStage:
 
 
 def pace_of(options: ReplayOptions) -> Pace:
-    """Return when to send packets.
+    """Return the pace at which to send packets.
 
     Raises:
         UsageError: the speed is not valid.
@@ -176,7 +176,7 @@ def _script(options: ReplayOptions) -> Script:
 
 
 def _packets(path: Path, damages: dict[str, None]) -> Iterator[SeenPacket]:
-    """Yield the packets up to the end of the capture, or to where it is damaged."""
+    """Yield the packets up to the end of the capture, or up to any damage."""
     try:
         yield from read_packets(path)
     except CaptureError as damage:
@@ -189,7 +189,7 @@ def _packets(path: Path, damages: dict[str, None]) -> Iterator[SeenPacket]:
 
 
 async def _play(script: Script, options: ReplayOptions, stage: _PartStage) -> Report:
-    """Play messages on sessions of our own."""
+    """Play messages on our own sessions."""
     own = named(options.identity, script.own_manager)
     with ExitStack() as shown:
 
@@ -242,7 +242,7 @@ def _remarks(script: Script, performance: Performance, outcome: Outcome) -> Iter
 
 
 async def _play_as_captured(script: Script, options: ReplayOptions, stage: _PartStage) -> Report:
-    """Play bytes: as the client of captured connections with --to, as their server with --listen."""
+    """Play the captured bytes: with --to as the client of the captured connections, with --listen as their server."""
     side = Side.CLIENT if options.to else Side.SERVER
     scenes = [scene for scene in script.scenes if scene.side is side]
     if not scenes:

@@ -1,4 +1,4 @@
-"""Decides which queue manager we are: the captured one, a new one, or a named one; and replaces the other ones."""
+"""Decides which queue manager we are (the captured one, a new one, or a named one), and replaces the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def named(text: str, captured: Guid | None) -> Guid | None:
 
     Args:
         text: `captured`, `new`, a GUID, or nothing.
-        captured: the queue manager whose part it is, if the capture shows it.
+        captured: the queue manager whose part is played, if the capture shows it.
 
     Raises:
         UsageError: the text is none of these.
@@ -54,7 +54,7 @@ def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
 
 
 def newest_sequence(script: Script) -> TxSequenceId:
-    """Return an identifier above all that may have been used, which begin with the time.  [MS-MQQB] 3.1.1.3.1"""
+    """Return an identifier above all that may have been used. Identifiers begin with the time.  [MS-MQQB] 3.1.1.3.1"""
     now_ns = time.time_ns()
     captured = [message.place[0].time_stamp for message in script.messages if message.place is not None]
     time_stamp = max([now_ns // 10**9, *(each + 1 for each in captured)])

@@ -20,7 +20,7 @@ from mqproto.simulator.replay.rewrite import QueueMap, destination_of, key_of
 from mqproto.wire import UserMessage
 
 NAMED: Final = 5
-"""How many identifiers of fitting messages are named."""
+"""How many identifiers of matching messages are named."""
 
 
 def find_message(
@@ -30,7 +30,7 @@ def find_message(
     side: str = "",
     only: int | None = None,
 ) -> tuple[Part, Identity]:
-    """Return the wanted message and its sender. If it crosses several links or was resent, take its first appearance.
+    """Return the wanted message and its sender. If it crosses several links or was resent, take the first occurrence.
 
     Args:
         side, only: as for `mqproto.captures.script.choose`; messages from others do not count.
@@ -70,7 +70,7 @@ def find_message(
 
 
 def alone(script: Script, identity: Identity) -> Script:
-    """Return the same part with only this message and the answers to it. It does not wait for anything."""
+    """Return the same part with only this message and the answers to it. Its message does not wait for anything."""
     number = script.answers.number_of(identity)
     assert number is not None, "the part was chosen for it"
     message, fate = script.messages[number], script.answers.fates[number]
@@ -92,10 +92,10 @@ def alone(script: Script, identity: Identity) -> Script:
 
 
 def as_new(script: Script, maps: Iterable[QueueMap] = ()) -> tuple[str, Draft]:
-    """Return the queue of a script's one message, and a draft with which an application would send it again.
+    """Return the queue of a script's only message, and a draft with which an application would send that message again.
 
     Raises:
-        UsageError: no application can send it.
+        UsageError: an application cannot send it.
     """
     message = script.message(0)
     name = destination_of(message)
@@ -113,7 +113,7 @@ def as_new(script: Script, maps: Iterable[QueueMap] = ()) -> tuple[str, Draft]:
 
 
 def described(script: Script) -> str:
-    """Return words for the one message of a script, and for its part."""
+    """Return words for the only message of a script, and for its part."""
     label = script.message(0).properties.label
     called = f" {printable(label)!r}" if label else ""
     return f"message {identifier_text(*script.messages[0].identity)}{called} of {script.part}"

@@ -11,7 +11,7 @@ from mqproto.simulator.base.program.declared import ARGUMENT, value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """The packets to play, and to whom; side and connection are as for `mqproto.captures.script.choose`."""
+    """Which packets to play, and to which peer; side and connection are as for `mqproto.captures.script.choose`."""
 
     capture: Annotated[Path, ARGUMENT, "The capture: pcap or pcapng, compressed or not."]
     to: Annotated[str, "The live peer to play to.", value("HOST[:PORT]")] = ""

@@ -1,4 +1,5 @@
-"""A part while it is played: the packets to send, the answers that came, and those still missing. No sockets.
+"""A part while it is played: the packets to send, the answers that came, and those still missing. This module has no
+sockets.
 
 The connections of one performance share it; `talk.py` is one connection, `stage.py` opens and accepts them.
 """
@@ -25,14 +26,15 @@ from mqproto.wire import Guid, UserMessage, encode_packet
 from mqproto.wire.glance import is_recoverable
 
 GATE_S: Final = 2.0
-"""How long a message waits, while nothing else happens, for the peer's packets that preceded it in the capture."""
+"""How many seconds a message waits, while nothing else happens, for the peer's packets that preceded it in the
+capture."""
 OWN: Final = -1
-"""The number of everything that is not a message of the script, such as our acknowledgments."""
+"""The number used for everything that is not a message of the script, such as our acknowledgments."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """When to send each packet.
+    """Decides when to send each packet.
 
     speed: a factor, 1 for the speed of the capture; infinity to send as fast as the peer takes the packets.
     """
@@ -42,7 +44,7 @@ class Pace:
     _first_ns: int = 0
 
     def due_s(self, time_ns: int, now_s: float) -> float:
-        """Return when a packet captured at `time_ns` is due. The first one that is asked for is due now."""
+        """Return when a packet captured at `time_ns` is due. The first packet that is asked about is due now."""
         if self.speed == math.inf:
             return 0.0
         if self._began_s is None:
@@ -54,11 +56,11 @@ class Performance:
     """One part, played once.
 
     Args:
-        waits: whether each message waits until the peer has sent as many messages as it had before this one in the
-            capture.
+        waits: whether each message waits until the peer has sent as many messages as it had sent before this message in
+            the capture.
 
     live: the peer's answers to each message. unmet: the messages whose captured answers have not all come yet.
-    progress_s: when there was last any progress. heard_s: when the peer last said anything.
+    progress_s: when progress was last made. heard_s: when the peer last sent anything.
     """
 
     def __init__(
@@ -92,8 +94,8 @@ class Performance:
     # What is to be sent
 
     def due_s(self, now_s: float) -> float:
-        """Return the time to send the next packet: a past time if it waits only for room, infinity if there is no
-        packet.
+        """Return the time to send the next packet: a past time if the packet waits only for room, infinity if there is
+        no packet.
         """
         if self._acknowledgments:
             return 0.0
@@ -106,7 +108,8 @@ class Performance:
         return due_s
 
     def waits_until_s(self, now_s: float) -> float:
-        """Return the time before which nothing can come, because no message is due; a past time if anything can."""
+        """Return the time before which nothing can come, because no message is due; a past time if something can
+        come."""
         due_s = self.due_s(now_s)
         return 0.0 if due_s == math.inf else due_s
 
@@ -132,7 +135,7 @@ class Performance:
         return InFlight(number, row, message.user.recoverable)
 
     def give_back(self, entries: Iterable[InFlight]) -> None:
-        """Take back, in order, the packets that were not acknowledged when a connection broke. They are sent next."""
+        """Take back, in order, the packets that were not acknowledged when a connection broke. These are sent next."""
         for entry in reversed(list(entries)):
             if entry.origin == OWN:
                 self._acknowledgments.appendleft(entry.packet)
@@ -143,7 +146,7 @@ class Performance:
     # What comes
 
     def acknowledged(self, entries: Iterable[InFlight], now_s: float) -> None:
-        """Note that the peer has these packets for good, according to the session."""
+        """Note that, according to the session, the peer has these packets for good."""
         for entry in entries:
             if entry.origin != OWN:
                 assert isinstance(entry.origin, int)

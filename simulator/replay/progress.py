@@ -1,4 +1,4 @@
-"""Shows people the progress of a replay: a line on a terminal, and nothing in a pipe."""
+"""Shows the progress of a replay: as a line on a terminal, and not at all in a pipe."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Takes the peer's messages, as a correct destination does.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
 
-Every message counts as received by an application at once. Nothing is kept, so acknowledged messages are gone: a
+Every message counts as received by an application at once. Nothing is kept, so acknowledged messages are lost. A
 replayer acts as a queue manager, but is not one. It does not send administration acknowledgments.
 """
 
@@ -30,10 +30,10 @@ from mqproto.wire.acknowledgment import asks_final_ack
 
 
 class Receiver:
-    """Takes messages in order and once, and makes their OrderAcks and FinalAcks.
+    """Takes each message once and in order, and makes their OrderAcks and FinalAcks.
 
     Args:
-        timers: OrderAcks are due when their Timer.ORDER_ACK_SEND is; the caller then calls `order_ack_due`.
+        timers: OrderAcks are due when Timer.ORDER_ACK_SEND is due; the caller then calls `order_ack_due`.
         next_message_id: returns the MessageID of our next message.
 
     outgoing: packets to send to the peer.
@@ -57,11 +57,11 @@ class Receiver:
         return not self._owed and not self.outgoing
 
     def arrived(self, message: UserMessage, packet: bytes, own: Guid, host: str, now: Moment) -> None:
-        """Take a UserMessage that came.
+        """Take a UserMessage that has arrived.
 
         Args:
-            own: the queue manager that we are to the peer.
-            host: the peer's address, for acknowledgments of messages by a direct format name.
+            own: the queue manager as which the peer knows us.
+            host: the peer's address, for acknowledgments of messages that were sent by a direct format name.
         """
         if is_answer(message):
             return

@@ -17,13 +17,13 @@ from mqproto.wire import Guid, guid_text
 
 RANGES_SHOWN: Final = 5
 SHOWN: Final = 20
-"""How many kinds of differences, and how many omissions, are shown to people; programs get all of them."""
+"""The number of kinds of differences, and of omissions, that are shown to people; programs get all of them."""
 
 
 class Difference(NamedTuple):
     """A difference between the peer's answers and those in the capture.
 
-    message, frame: the message that it is about, and the message's place in the capture; None for the whole replay.
+    message, frame: the message that differs, and its place in the capture; None for the whole replay.
     """
 
     message: int | None
@@ -54,7 +54,7 @@ class Report:
     resend_count: int
     session_count: int
     answers: dict[str, tuple[int, int]]
-    """How many messages had each kind of answer, in the capture and here."""
+    """The number of messages that had each kind of answer, in the capture and here."""
     differences: list[Difference] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Report:
     received_count: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs; messages are numbered from 1, unknown values are null."""
+        """Return the report for programs; messages are numbered from 1, and unknown values are null."""
         return {
             "part": self.part,
             "peer": self.peer,
@@ -188,7 +188,8 @@ def _pair(counts: Iterator[int]) -> tuple[int, int]:
 
 
 def compare(script: Script, live: Answers, outcome: Outcome) -> list[Difference]:
-    """Return every difference that matters: an early end, a packet that no peer may send, and each message's outcome.
+    """Return every difference that matters: an early end, a packet that a peer may not send, and each message whose
+    outcome differs.
 
     The times of answers and the batching of acknowledgments do not matter.
     """

@@ -46,7 +46,7 @@ Stream: TypeAlias = tuple[Guid, str]
 
 @dataclass(slots=True)
 class RewrittenField:
-    """One rewritten field: in how many messages, and an example."""
+    """A rewritten field: the number of messages in which it was rewritten, and an example."""
 
     count: int
     old: str
@@ -78,7 +78,7 @@ def _shown(value: object) -> str:
 
 
 class QueueMap(NamedTuple):
-    """The options `--map FROM=TO`: messages for one queue go to another."""
+    """The options `--map FROM=TO`, by which messages for one queue go to another."""
 
     old: SingleName
     new: SingleName
@@ -102,7 +102,7 @@ def read_map(text: str) -> QueueMap:
 
 
 def _queue(text: str) -> SingleName:
-    """Read the name of a queue that one message can go to."""
+    """Read the name of a single queue to which a message can go."""
     name = parse_queue_name(text)
     if isinstance(name, PathName):
         name = direct_name(name)
@@ -125,8 +125,8 @@ class Rewriter:
     """Rewrites the messages of a script.
 
     Args:
-        sources: the replacements of captured queue managers; the others stay.
-        maps: the maps of queues; if several fit a message, the first counts.
+        sources: the replacements of captured queue managers; the others stay as they are.
+        maps: the maps of queues; if several apply to a message, the first one counts.
         first_message_id: the MessageID of the first message; the others follow.
         newest: an identifier above every TxSequenceID that the peer may have had from these queue managers.
         is_alone: whether each message is a transaction of its own.
@@ -167,7 +167,7 @@ class Rewriter:
         return next(self._ids) % 2**32
 
     def rewritten(self, number: int, peer: Guid, now_s: int) -> UserMessage:
-        """Return a message in the form in which it has to be sent to the queue manager `peer` now."""
+        """Return a message as it has to be sent to the queue manager `peer` now."""
         message, plan, note = self._script.message(number), self._plans[number], self.changes.note
         user = message.user
         source, message_id = plan.identity
@@ -248,7 +248,8 @@ class Rewriter:
         return plans
 
     def _ranks(self, streams: Sequence[Stream], origins: Sequence[str]) -> dict[Stream, dict[Place, int]]:
-        """Return the new number of each place, by stream; `origins` are the queues to which the messages went."""
+        """Return the new number for each place in a stream, by stream; `origins` are the queues to which the messages
+        went."""
         places: dict[Stream, set[Place]] = {}
         origin_of: dict[Stream, str] = {}
         for message, stream, origin in zip(self._script.messages, streams, origins, strict=True):
@@ -267,7 +268,7 @@ class Rewriter:
 
 
 def destination_of(message: UserMessage) -> SingleName | None:
-    """Return the queue that a message goes to; None if it has no name."""
+    """Return the queue to which a message goes; None if the queue does not have a name."""
     user = message.user
     try:
         return destination_from_wire(

@@ -1,6 +1,6 @@
 """Plays a part on connections to or from a live peer, one after the other.
 
-Nothing waits forever: anything that makes no progress for `timeout_s` is given up.
+Nothing waits forever. Anything that makes no progress for `timeout_s` is given up.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mqproto.simulator.replay.talk import READ_BYTES, News, Talk, farewell
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
 
 LINGER_S: Final = 0.3
-"""How long the peer has to be quiet at the end, so that unexpected packets are noticed as well."""
+"""How many seconds the peer has to be quiet at the end, so that unexpected packets are noticed as well."""
 
 
 class ReplayError(MqprotoError):
-    """There was nobody to play to."""
+    """There was no peer to which the part could be played."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def settings_for(timeout_s: float) -> Settings:
-    """Return Windows' settings, except for the time that a handshake may take."""
+    """Return the settings of Windows, with another time limit for the handshake."""
     return Settings(session_initialization_timeout_ms=max(1, round(timeout_s * 1_000)))
 
 
@@ -59,7 +59,7 @@ async def connected(
     """Connect to a live peer at the first of its addresses that answers; return the connection and the address.
 
     Raises:
-        ReplayError: nobody is there.
+        ReplayError: none of the addresses answers.
     """
     reason = ""
     for where in addresses:
@@ -100,11 +100,11 @@ async def play_to(
     """Play to a peer that we connect to: one session for each captured connection with a message to send.
 
     Args:
-        addresses: the peer's addresses; the first that answers counts.
+        addresses: the peer's addresses; the first one that answers is used.
         listener: takes the peer's own connections.
 
     Raises:
-        ReplayError: nobody was there from the beginning.
+        ReplayError: there was no answer from the beginning.
     """
     outcome = Outcome(own=own)
     settings = settings_for(timeout_s)
@@ -172,7 +172,7 @@ async def play_listening(
     captured: Guid | None,
     timeout_s: float,
 ) -> tuple[Performance, Outcome]:
-    """Play to a client that connects to us, and again if it ends the connection too early.
+    """Play to a client that connects to us. If it ends the connection too early, continue on its next one.
 
     Args:
         make: makes the performance, once our queue manager is known.
@@ -206,7 +206,7 @@ async def play_listening(
 
 
 async def _greeting(stream: trio.SocketStream, timeout_s: float) -> bytes:
-    """Return the first bytes from a client, up to the end of its first packet, or until it stops."""
+    """Return the first bytes from a client, up to the end of its first packet, or until the client stops sending."""
     data, buffer = b"", PacketBuffer()
     with trio.move_on_after(timeout_s), suppress(trio.BrokenResourceError, WireFormatError):
         while chunk := bytes(await stream.receive_some(READ_BYTES)):
@@ -231,10 +231,10 @@ def _asked_for(data: bytes) -> Guid | None:
 async def _converse(
     talk: Talk, performance: Performance, news: News, timeout_s: float, outcome: Outcome, *, answered: bool
 ) -> bool:
-    """Serve one connection to its end. Return whether everything is done, or False if the peer ended it.
+    """Serve one connection to its end. Return whether everything is done; False if the peer ended the connection.
 
     Args:
-        answered: whether to wait for all answers, besides those of the session itself.
+        answered: whether to wait for all answers, in addition to those of the session itself.
     """
     performance.progress_s = trio.current_time()
     async with talk.stream:
@@ -252,7 +252,8 @@ async def _converse(
 async def _watch(
     talk: Talk, performance: Performance, news: News, timeout_s: float, *, answered: bool
 ) -> tuple[bool, str]:
-    """Wait for the end of a connection. Return whether everything is done and, if it ended too early, the reason."""
+    """Wait for the end of a connection. Return whether everything is done and, if the connection ended too early, the
+    reason."""
     while True:
         now_s = trio.current_time()
         said = not performance.pending and talk.is_idle and not (answered and performance.unmet)

@@ -1,4 +1,4 @@
-"""One connection of a performance: bytes from a socket go through our session, and back."""
+"""One connection of a performance. Bytes go from a socket through our session, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mqproto.wire import Guid, decode_message
 
 READ_BYTES: Final = 64 * 1024
 FAREWELL_S: Final = 2.0
-"""How long the peer may take to end a connection that we have ended."""
+"""How many seconds the peer may take to end a connection that we have ended."""
 
 
 class News:
@@ -40,11 +40,11 @@ class Talk:
     """One connection with a session on it, from its first byte on.
 
     Args:
-        own: the queue manager that we are.
+        own: the queue manager that we claim to be.
         host: the peer's address.
-        plays: whether the messages of the script are sent on it; otherwise it only receives.
+        plays: whether the messages of the script are sent on it; if not, it only receives.
 
-    ending: why it is over, in words; empty while it is not. section: the rule that the peer broke, if any.
+    ending: why the connection is over, in words; empty while it is open. section: the rule that the peer broke, if any.
     """
 
     def __init__(
@@ -166,8 +166,8 @@ class Talk:
 
 
 async def farewell(stream: trio.SocketStream) -> None:
-    """Close a connection after the peer, within 2 s, because closing first could send a reset that overtakes our last
-    data.
+    """Close a connection after the peer has closed it, or after 2 s. Closing first could send a reset that overtakes
+    our last data.
     """
     with trio.move_on_after(FAREWELL_S):
         try:

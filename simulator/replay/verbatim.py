@@ -1,8 +1,8 @@
-"""Plays a part as it was captured: the same bytes in the same order, whatever the peer is.
+"""Plays a part as it was captured: the same bytes in the same order, whatever the peer answers.
 
-If the peer sent something in the capture before one of our packets, the packet waits for the peer. It waits for any
-packet, if the peer had sent one since our last packet, and for as many UserMessages as our packet acknowledges, because
-acknowledging more would break the session.
+If the peer sent something in the capture before one of our packets, the packet waits for the peer. If the peer had sent
+a packet since our last one, our packet waits for any packet. In addition it waits for as many UserMessages as it
+acknowledges, because acknowledging more would break the session.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from mqproto.wire import (
 )
 
 PATIENCE: Final = 2
-"""How often we may wait for the peer in vain."""
+"""The number of times that we may wait for the peer in vain."""
 
 
 class Verbatim:
-    """Plays the steps of a script on given connections, and keeps account of the answers.
+    """Plays the steps of a script on the given connections, and keeps track of the answers.
 
     live, unmet, remarks: as in a `Performance`.
     """
@@ -65,7 +65,7 @@ class Verbatim:
             self.live.blame(None, line.witness.fault)
 
     async def _say(self, scene: Scene, stream: trio.SocketStream, line: _VerbatimConnection) -> str:
-        """Send all steps of a connection. Return why they ended too early, or an empty text."""
+        """Send all steps of a connection. Return why the connection ended too early, or an empty text."""
         heard = vain_count = 0
         for step in scene.steps:
             await trio.sleep_until(self._pace.due_s(step.time_ns, trio.current_time()))
@@ -111,7 +111,7 @@ class Verbatim:
                 await self._until(lambda: bool(line.ending))
 
     async def _until(self, is_so: Callable[[], bool]) -> bool:
-        """Wait until a condition holds. Return whether it did in time."""
+        """Wait until a condition holds. Return whether this happened in time."""
         with trio.move_on_after(self._timeout_s):
             while not is_so():
                 await self._news.wait()
@@ -182,7 +182,7 @@ def _decoded(data: bytes) -> Packet | None:
 
 
 def _acknowledged_by(data: bytes) -> int:
-    """Return how many of the peer's UserMessages our packet acknowledges, as a count of 16 bits."""
+    """Return how many of the peer's UserMessages our packet acknowledges, as a 16-bit count."""
     packet = _decoded(data)
     if packet is None or isinstance(packet, EstablishConnection | ConnectionParameters):
         return 0
