@@ -1,7 +1,7 @@
 """Breaks and mends nodes and links of a running `mqproto run` by hand, from another terminal.
 
-`mqproto run` listens at a Unix domain socket beside those of its nodes, which only its user can reach. One connection
-is one order: JSON in, up to the end of the stream, and JSON back.
+`mqproto run` listens at a Unix domain socket beside those of its nodes, which only its user can reach. Each connection
+carries one order: JSON up to the end of the stream, and JSON in reply.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from mqproto.simulator.topology.places import Place
 BACKLOG: Final = 16
 LIMIT_BYTES: Final = 64 * 1024
 SLOW_S: Final = 0.3
-"""How long data waits on a slow link, in each direction."""
+"""How many seconds data waits on a slow link, in each direction."""
 PATIENCE_S: Final = 10
-"""How long a client may take to send its order."""
+"""How many seconds a client may take to send its order."""
 LOOK_PATIENCE_S: Final = 1.0
-"""How long the run may take to report which links are broken."""
+"""How many seconds the run may take to report which links are broken."""
 
 
 class Deed(StrEnum):
-    """The actions of an order."""
+    """The actions that an order may ask for."""
 
     KILL = "kill"
     RESTART = "restart"
@@ -50,7 +50,7 @@ WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled", Deed.SLOW: "slow"}
 
 
 class Order(msgspec.Struct):
-    """An order: for these nodes, for the link between two nodes, for all links of one node, or for all links."""
+    """An order for some nodes, for the link between two nodes, for all links of one node, or for all links."""
 
     deed: Deed
     nodes: list[str]
@@ -66,7 +66,7 @@ class Effect(msgspec.Struct):
         """Return the effect as one line.
 
         Args:
-            place: the options that name the topology and the directory, if the user has to type them.
+            place: the options that name the topology and the directory, if the command needs them.
         """
         return f"{self.text}; undone by: mqproto {self.undone_by}{place}" if self.undone_by else self.text
 
@@ -84,7 +84,7 @@ class BrokenLink(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """The answer to an order: the effects, the failure if there is one, and whose fault it was.
+    """The answer to an order: the effects, the failure if there is one, and who caused it.
 
     lacks: the name that the run does not have, if that is the failure.
     links: the two nodes of each broken link, and the deed; None if links cannot be broken.
@@ -100,7 +100,7 @@ class Done(msgspec.Struct):
         """Raise an error for the failure, if there is one.
 
         Raises:
-            UsageError: there is no such node or link.
+            UsageError: the node or link does not exist.
             MqprotoError: a node does not start.
         """
         if self.lacks:
@@ -110,7 +110,7 @@ class Done(msgspec.Struct):
 
 
 class Hands:
-    """Breaks and mends the nodes and links of one run, through its socket or, in its process, by `carry_out`.
+    """Breaks and mends the nodes and links of one run, through the run's socket or, within its process, by `carry_out`.
 
     Args:
         links: the links of the run; None if they cannot be broken.
@@ -126,7 +126,7 @@ class Hands:
 
     @property
     def broken(self) -> Mapping[tuple[str, str], Deed]:
-        """The links that are cut, stalled or slow, by their two nodes as in the topology."""
+        """The links that are cut, stalled or slow, keyed by their two nodes, in the order of the topology."""
         return self._broken
 
     @property
@@ -138,8 +138,8 @@ class Hands:
         """Carry out a deed. If one of the nodes does not exist, do nothing. The answer contains any error.
 
         Args:
-            nodes: the nodes to KILL or RESTART; otherwise the two ends of a link, one node for all its links, or none
-            for all links.
+            nodes: for KILL and RESTART, the nodes; otherwise the two ends of a link, one node for all its links, or
+                none for all links.
         """
         done = Done([])
 
@@ -257,7 +257,7 @@ async def asked(place: Place, deed: Deed, nodes: Sequence[str] = (), patience_s:
     """Send an order to the run of these nodes, and return its answer.
 
     Raises:
-        MqprotoError: there is no run, or it did not answer completely.
+        MqprotoError: there is no run, or its answer was incomplete.
     """
     path = places.run_socket(place.directory, place.topology.name)
     answer = b""
@@ -285,7 +285,7 @@ async def asked(place: Place, deed: Deed, nodes: Sequence[str] = (), patience_s:
 
 
 async def broken_now(place: Place) -> list[BrokenLink]:
-    """Return the links broken by hand in the run of these nodes; none if no run answers."""
+    """Return the links broken by hand in the run of these nodes; an empty result if no run answers."""
     try:
         done = await asked(place, Deed.LOOK, patience_s=LOOK_PATIENCE_S)
     except MqprotoError:

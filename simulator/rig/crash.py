@@ -1,14 +1,15 @@
-"""`mqproto crash`: real nodes, sockets and disks, and SIGKILL at every moment of a node's life.
+"""`mqproto crash`, which kills real nodes, with real sockets and disks, by SIGKILL at every moment of their lives.
 
 Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
-destination. As strikes.py plans, nodes are killed while they run, while they start, and while they recover from the
+destination. strikes.py plans when nodes are killed: while they run, while they start, and while they recover from the
 last kill. Bodies are empty, or as large as nearly four megabytes, and consumers pause and roll back, so windows, pages
-and logs reach their limits. Then comes calm: everything owed must arrive, and no store may keep anything.
+and logs reach their limits. Then follows a calm period, in which everything owed must arrive, and the stores must
+become empty.
 
 With keys, all messages are encrypted and signed, and a Roller replaces the keys of the nodes throughout the run.
 
-SIGKILL does not affect the operating system: the next process sees everything that the last one wrote, flushed or not.
-tests/simulator/storage/test_powerloss.py shows that the important writes are flushed as well.
+SIGKILL does not affect the operating system, so the next process sees everything that the last one wrote, whether it
+was flushed or not. tests/simulator/storage/test_powerloss.py shows that the important writes are flushed as well.
 """
 
 from __future__ import annotations
@@ -47,17 +48,18 @@ from mqproto.simulator.topology.views import as_toml
 from mqproto.turn.guard import PRIVACY_LEVELS
 
 RATES: Final = {"orders": 200, "notes": 40}
-"""The queues, and how many messages per second each gets."""
+"""The number of messages per second for each queue."""
 SLOWER_WITH_KEYS: Final = 2
 """The divisor of the rates, because signing, encrypting, opening and resending take time."""
 CATCH_UP_S: Final = 60.0
-"""Once all messages are due, a sender that has had no message accepted for this long is asked to send no more."""
+"""Once all messages are due, a sender for which no message has been accepted for this many seconds is asked to stop."""
 SETTLE_S: Final = 60.0
-"""How long, after the last kill, nothing may arrive while something is owed or still stored."""
+"""The number of seconds after the last kill for which it is not a fault that nothing arrives while something is owed or
+still stored."""
 BITS: Final = 2_048
 KEY_PAUSES_S: Final = (0.5, 4.0)
-"""The pause between two replacements. It is short enough for several of them while a message is resent, or between two
-kills.
+"""The range of pauses, in seconds, between two replacements of keys. They are short enough for several replacements
+while a message is resent, or between two kills.
 """
 OPERATORS: Final = "operator.toml"
 PROTECTED: Final = Protection(authenticated=True, privacy=PRIVACY_LEVELS[-1])
@@ -73,11 +75,11 @@ async def run_crash(
     kills: bool = True,
     keys: bool = False,
 ) -> CrashReport:
-    """Send, kill and restart for a time, wait for calm, and return the report.
+    """Send messages, kill and restart nodes for a time, wait for calm, and return the report.
 
     Args:
         seed: determines the messages, and the nodes and times of kills. Real processes never repeat a run exactly.
-        kills: whether nodes are killed; everything else stays the same.
+        kills: whether nodes are killed; everything else is the same in both cases.
         keys: whether all messages are encrypted and signed, and keys are replaced while nodes are killed.
         directory: the stores go into a new folder in it, on the disk to test; by default among the temporary
             files.
@@ -85,7 +87,8 @@ async def run_crash(
             with the queues `orders`, which takes transactions, and `notes`.
 
     Raises:
-        UsageError: there is no such directory, the topology lacks something, or there is no cryptography.
+        UsageError: the directory does not exist, the topology lacks something, or the libraries for cryptography are
+            missing.
         NodeError: a node does not start for the first time.
     """
     topology = (topology or load("three-node")).with_free_ports()
@@ -106,7 +109,7 @@ async def run_crash(
 
 
 def longest_gap_s(times: Sequence[float], start_s: float, end_s: float) -> float:
-    """Return the longest part of an interval without any of the times, which are in order."""
+    """Return the longest part of an interval, in seconds, that contains none of these times. The times are sorted."""
     inside = times[bisect_left(times, start_s) : bisect_right(times, end_s)]
     return max(later - earlier for earlier, later in pairwise([start_s, *inside, end_s]))
 
@@ -175,8 +178,8 @@ class Crash(Rig):
             self._fail(f"{SENDER} runs, but does not accept messages")
 
     async def _calm(self) -> None:
-        """Wait until the queues are empty, then a little longer for messages that must not come. A backlog may take as
-        long as it needs, as long as it shrinks."""
+        """Wait until the queues are empty, then wait a little longer for messages that must not come. A backlog may
+        take as long as it needs, as long as it shrinks."""
         before, still_since_s = self.received_count, trio.current_time()
         while trio.current_time() - still_since_s < SETTLE_S:
             if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
@@ -187,7 +190,7 @@ class Crash(Rig):
                 before, still_since_s = self.received_count, trio.current_time()
 
     def _is_empty(self) -> bool:
-        """Whether all nodes run, and none had messages on disk in its last answer."""
+        """Return whether all nodes run, and none had messages on disk in its last answer."""
         statuses = self.observer.statuses
         return len(statuses) == len(self.topology.nodes) and not any(
             status.stored_bytes for status in statuses.values()
@@ -199,7 +202,7 @@ class Crash(Rig):
         self._judged.cancel()
 
     def ended(self, node: NodeProcess) -> None:
-        """End the run, because a node ended by itself."""
+        """End the run with a failure, because a node ended by itself."""
         self._fail(str(node.failure()))
 
     # Kills
@@ -291,7 +294,7 @@ class Crash(Rig):
         )
 
     def caption(self) -> str:
-        """Return how far the run is, and how many kills there were."""
+        """Return words for the progress of the run and the number of kills."""
         killed = sum(sum(stages.values()) for stages in self.kills.values())
         return f"{self.elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills"
 
@@ -320,7 +323,7 @@ class Crash(Rig):
 
 
 def protected(topology: Topology, node: str, queues: Iterable[str]) -> Topology:
-    """Return the topology with these queues accepting only encrypted and signed messages.
+    """Return the topology, changed so that these queues accept only encrypted and signed messages.
 
     Raises:
         UsageError: the libraries for that are not installed.
@@ -339,8 +342,8 @@ def give_keys(topology: Topology, directory: Path) -> None:
 
 
 class Roller:
-    """Replaces keys, as an operator would, while the nodes run, are down or start. Messages on their way are still
-    encrypted with the old keys, and signed with the old certificates.
+    """Replaces keys, as an operator would, whether the nodes run, are down or are starting. Messages on their way are
+    still encrypted with the old keys, and signed with the old certificates.
 
     Attributes:
         rolled: the number of replacements by node.

@@ -1,8 +1,8 @@
-"""`mqproto demo`: sends traffic through three queue managers while everything that can break does break.
+"""`mqproto demo`, which sends traffic through three queue managers while everything that can break does break.
 
 The nodes are processes with their own disks; the links between them are proxies that can be cut and stalled, and that
 record their traffic. topology/shipped/demo.toml has the plan of faults. The traffic is spread over the time of the
-faults, so messages flow during each of them. At the end the two ends are compared, and the capture is read.
+faults, so messages flow during each fault. Finally, sent and received messages are compared, and the capture is read.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from mqproto.simulator.rig.rig import DESTINATION, SENDER, Rig, new_folder, unti
 from mqproto.simulator.topology import Action, Fault, Topology, load
 
 AFTER_FAULTS_S: Final = 2.0
-"""How long traffic continues after the last fault is over."""
+"""How many seconds traffic continues after the last fault is over."""
 SETTLE_S: Final = 25.0
-"""How long after the last message was sent everything owed must have come."""
+"""The number of seconds after the last message was sent within which everything owed must have come."""
 
 
 async def run_demo(
@@ -44,11 +44,11 @@ async def run_demo(
     """Run the demo; return its report.
 
     Args:
-        capture: where to write the capture; by default in a new temporary folder.
+        capture: the file for the capture; by default in a new temporary folder.
         topology: replaces demo.toml and its faults.
 
     Raises:
-        UsageError: the capture cannot be written there, or a link has TLS, so nobody could read it.
+        UsageError: the capture cannot be written there, or a link has TLS, so that nobody could read the capture.
         NodeError: a node does not start.
     """
     topology = topology or load("demo")
@@ -111,7 +111,7 @@ class Demo(Rig):
 
     Args:
         directory: the folder of the nodes.
-        epoch_ns: the recorder's time when trio's clock is at 0.
+        epoch_ns: the recorder's time at which trio's clock is at 0.
     """
 
     def __init__(
@@ -173,7 +173,8 @@ class Demo(Rig):
         )
 
     def _flowed_at_s(self, outage: Outage, wire: WireCount) -> float | None:
-        """Return when messages had crossed each link of the route in turn and one was received; None if never."""
+        """Return the time at which messages had crossed each link of the route in turn and one had been received; None
+        if that never happened."""
         at_s = outage.spawned_at_s if outage.is_restart else outage.restored_at_s
         shown = shown_addresses(self.topology)
         here = SENDER
@@ -196,7 +197,7 @@ class Demo(Rig):
         return max(ends, default=0) + AFTER_FAULTS_S
 
     async def _settle(self) -> None:
-        """Wait until everything is received and acknowledged, then a little for messages that must not come."""
+        """Wait until everything is received and acknowledged, then wait a little for messages that must not come."""
         with trio.move_on_after(SETTLE_S):
             await trio.sleep(2 * LOOK_S)  # The sender was asked since the last message was sent.
             await until(lambda: self.orders.is_empty and not self._unsettled())

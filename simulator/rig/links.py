@@ -1,4 +1,5 @@
-"""The links of a topology as proxies, one in each direction. Each connection goes through a proxy that can break it.
+"""The links of a topology as pairs of proxies, one for each direction. Each connection goes through a proxy that can
+break it.
 
 All links of a run write to one capture. It shows the nodes at 127.0.0.1, 127.0.0.2 and so on, at port 1801, whatever
 ports the run actually uses.
@@ -35,13 +36,13 @@ class BreakableLink:
 
     @property
     def cut_count(self) -> int:
-        """How many connections were reset by us."""
+        """The number of connections that we have reset."""
         return sum(proxy.statistics.cut_count for proxy in self.proxies)
 
     def break_off(self, action: Action) -> int:
-        """Cut, refuse or stall both ways. Return how many connections were reset.
+        """Cut, refuse or stall both directions. Return how many connections were reset.
 
-        While a link is cut, nobody can connect, either, so the caller must restore it later.
+        While a link is cut, new connections are not possible, either, so the caller must restore it later.
         """
         if action is Action.STALL:
             for proxy in self.proxies:
@@ -50,7 +51,7 @@ class BreakableLink:
         return sum(proxy.refuse() for proxy in self.proxies)
 
     def slow(self, delay_s: float) -> None:
-        """Delay all data by this time, both ways."""
+        """Delay all data by this time, in both directions."""
         for proxy in self.proxies:
             proxy.slow(delay_s)
 
@@ -90,7 +91,8 @@ class Links:
     async def run(
         self, *, task_status: trio.TaskStatus[dict[tuple[str, str], Address]] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Carry traffic until cancelled. The start value has each end's address for the other (views.py)."""
+        """Carry traffic until cancelled. The value passed to `task_status` has the address at which each end finds the
+        other (views.py)."""
         async with trio.open_nursery() as nursery:
             detours: dict[tuple[str, str], Address] = {}
             for ends, proxy in self._proxies.items():
@@ -99,7 +101,7 @@ class Links:
             task_status.started(detours)
 
     def between(self, one: str, other: str) -> BreakableLink:
-        """Return the link that joins two nodes. The topology has checked that there is one."""
+        """Return the link that joins two nodes. The topology has checked that it exists."""
         return next(each for each in self.links if {each.link.first, each.link.second} == {one, other})
 
     def of(self, node: str) -> list[BreakableLink]:
@@ -108,7 +110,8 @@ class Links:
 
 
 def shown_addresses(topology: Topology) -> Mapping[str, str]:
-    """Return the address that a capture shows for each node: its own if all differ, otherwise one by its position."""
+    """Return the address that a capture shows for each node: its own if all addresses differ, otherwise one that
+    follows from its position."""
     hosts = [node.host for node in topology.nodes.values()]
     if len(set(hosts)) == len(hosts):
         return {name: node.host for name, node in topology.nodes.items()}
@@ -116,8 +119,8 @@ def shown_addresses(topology: Topology) -> Mapping[str, str]:
 
 
 def free(topology: Topology) -> Topology:
-    """Return a topology whose nodes can all listen right now: the same one, if its ports are free and its addresses are
-    ours.
+    """Return a topology whose nodes can all listen right now. It is the same topology if its ports are free and its
+    addresses are on this machine.
     """
     for address in chain.from_iterable(node.addresses for node in topology.nodes.values()):
         with socket.socket() as listener:

@@ -1,8 +1,8 @@
 """A link between two nodes that can be cut, refused, stalled and slowed: a TCP proxy on loopback.
 
 The initiating node uses the proxy's address as that of its neighbour. The neighbour sees that the connection comes from
-the initiating node's own host, which decides whether it may connect. The faults are those of a transport: it breaks, it
-cannot be opened, it stops. Lost segments are left to the kernel's TCP.
+the initiating node's own host, on which its permission to connect depends. The faults are those of a transport: a
+connection breaks, cannot be opened, or stops. Lost segments are left to the kernel's TCP.
 """
 
 from __future__ import annotations
@@ -59,11 +59,10 @@ class LinkProxy:
     backlog.
 
     Args:
-        listen: the address that nodes connect to; port 0 takes a free one.
+        listen: the address to which nodes connect; port 0 takes a free one.
         target: the address of the node at the other end.
         recorder: records every byte that crosses.
-        recorded_host: the address to show for the side that connects; its port is shown as it is. By default
-            its own.
+        recorded_host: the address to show for the side that connects, by default its own; its port is shown as it is.
         recorded_server: the address and port to show for the other side, by default `target`.
 
     Raises:
@@ -105,7 +104,8 @@ class LinkProxy:
         return not self._welcome.is_open
 
     async def run(self, *, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry traffic until cancelled, then reset every connection. The start value is the listening address.
+        """Carry traffic until cancelled, then reset every connection. The value passed to `task_status` is the
+        listening address.
 
         Raises:
             OSError: the address cannot be bound.
@@ -154,7 +154,7 @@ class LinkProxy:
         return cut_count
 
     def stall(self) -> None:
-        """Let no byte cross. Nothing is closed; both ends fill the kernel's buffers and then have to wait.
+        """Stop all data. Nothing is closed; both ends fill the kernel's buffers and then have to wait.
 
         Data already handed to the kernel may still arrive.
         """
@@ -204,11 +204,11 @@ class LinkProxy:
                 await trio.sleep(EXHAUSTED_PAUSE_S)
 
     def _open_connections(self) -> list[_Connection]:
-        """Return the connections that have not ended. A task may not have noticed yet that its own has ended."""
+        """Return the connections that have not ended. A task may not have noticed yet that its connection has ended."""
         return [connection for connection in self._connections if not connection.has_ended]
 
     def _waiting_clients(self) -> Iterator[_Connection]:
-        """Yield clients that see a connection, but are not accepted yet."""
+        """Yield clients that consider themselves connected, but are not accepted yet."""
         while self._listener is not None and self._welcome.is_open:
             try:
                 yield self._accept(self._listener)

@@ -20,13 +20,14 @@ from mqproto.simulator.rig.supervisor import NodeProcess
 from mqproto.simulator.rig.verdict import Found, RunOracle
 
 LOOK_S: Final = 0.1
-"""The polling interval. A killed process's work since its last poll is not counted."""
+"""The polling interval, in seconds. A killed process's work since its last poll is not counted."""
 COUNTS: Final = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
 MB: Final = 10**6
 MEMORY_LIMIT_BYTES: Final = 200 * MB
-"""How much resident memory a node may have at any time."""
+"""The limit for a node's resident memory at any time, in bytes."""
 LOG_LIMIT_BYTES: Final = 256 * 1_024
-"""How much a node may log in one life, or from the start of an attack until the node has recovered."""
+"""The limit, in bytes, for the log of a node in one life, or from the start of an attack until the node has
+recovered."""
 
 
 @dataclass(slots=True)
@@ -59,13 +60,13 @@ class Observer:
     ) -> None:
         self.nodes = {name: NodeCount() for name in names}
         self.statuses: dict[str, NodeStatus] = {}
-        """The last status of each running node."""
+        """The latest status of each running node."""
         self._connect = connect
         self._seen = seen
         self._ended = {name: NodeCount() for name in self.nodes}
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Poll the nodes until cancelled."""
         async with trio.open_nursery() as nursery:
             for name in self.nodes:
                 nursery.start_soon(self._observe, name)
@@ -94,7 +95,7 @@ class Observer:
         counts.waiting = waiting + sum(queue.waiting for queue in status.local)
 
     def _end(self, name: str) -> None:
-        """Keep the counts of a process that is gone, because the next process counts from 0."""
+        """Keep the counts of a process that is gone, because the next process starts its counts at 0."""
         self.nodes[name].state = "down"
         status = self.statuses.pop(name, None)
         if status is not None:
@@ -119,8 +120,8 @@ class NodeUsage:
 
     peak_bytes: the peak of resident memory, from the kernel; None if the kernel does not report it. first_bytes: the
     resident memory at the beginning.
-    cpu: the share of one core.
-    log_bytes: how much its log grew.
+    cpu: the share of one core that it used.
+    log_bytes: by how many bytes its log grew.
     """
 
     peak_bytes: int | None = None
@@ -129,7 +130,7 @@ class NodeUsage:
     log_bytes: int = 0
 
     def raise_to(self, others: NodeUsage) -> None:
-        """Raise each figure to that of the other node if it is larger."""
+        """Raise each figure to that of the other usage if that is larger."""
         self.peak_bytes = max(self.peak_bytes or 0, others.peak_bytes or 0) or None
         self.first_bytes = self.first_bytes or others.first_bytes
         self.cpu, self.log_bytes = max(self.cpu, others.cpu), max(self.log_bytes, others.log_bytes)
@@ -139,7 +140,7 @@ class Look:
     """A node's usage when the look was taken. Its peak of resident memory counts from then on.
 
     Args:
-        log_bytes: the size of its log to count from; by default the current size.
+        log_bytes: the size of its log from which growth is counted; by default the current size.
     """
 
     def __init__(self, node: NodeProcess, log_bytes: int | None = None) -> None:
@@ -152,7 +153,7 @@ class Look:
             (PROC / str(node.pid) / "clear_refs").write_text(RESET_PEAK)
 
     def figures(self) -> NodeUsage:
-        """Return the node's usage since then."""
+        """Return the node's usage since the look was taken."""
         cpu_s = (self._node.cpu_s() or 0.0) - self._cpu_s
         log_bytes = _size_of(self._node.log) - self._log_bytes
         return NodeUsage(

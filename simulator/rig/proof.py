@@ -1,8 +1,8 @@
 """Checks the promises: compares sent messages with received ones, and packets that enter a node with packets that leave
 it.
 
-The first comparison is between the two ends. The second reads the capture of the links, so it uses the packets on the
-wire, not a node's report about itself.
+The first comparison is between the two ends. The second is between packets in the capture of the links, so it does not
+rely on a node's report about itself.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from mqproto.wire import (
 class Sent(NamedTuple):
     """A message that was sent; times are seconds on one clock.
 
-    message_id: the identifier from the sender's queue manager; None if its answer never came. Then the message may
-        have been accepted or not, and its digest identifies it.
-    at_s: when it was handed over; all messages of one request have the same time.
+    message_id: the identifier from the sender's queue manager; None if its answer never came. In that case, it is
+    unknown whether the message was accepted, and its digest identifies it. at_s: when it was handed over; all messages
+    of one request have the same time.
     """
 
     message_id: Hashable
@@ -55,15 +55,15 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What became of the messages. All counts except sent, delivered and in_doubt must be 0.
+    """The outcome of the messages. All counts except sent, delivered and in_doubt must be 0.
 
-    sent: messages that were accepted; `delivered` counts those that came.
-    out_of_order: messages, without repetitions, that came after a message that was sent later.
-    altered: messages whose label and body have a different SHA-256 than when they were sent.
-    strangers: messages that nobody sent.
-    in_doubt: messages that may have been accepted; each may come once, or not at all.
-    torn: requests in doubt that were accepted in part; a request must be accepted as a whole or not at all.
-    twins: messages that got the identifier of another.
+    sent: the number of messages that were accepted; `delivered` counts those that came.
+    out_of_order: the number of messages, without repetitions, that came after a message that was sent later.
+    altered: the number of messages whose label and body have another SHA-256 than when they were sent.
+    strangers: the number of messages that nobody sent.
+    in_doubt: the number of messages that may have been accepted; each may come once, or not at all.
+    torn: the number of requests in doubt that were accepted in part; a request must be accepted as a whole or not at
+    all. twins: the number of messages that got the identifier of another message.
     """
 
     sent: int = 0
@@ -82,7 +82,8 @@ class Comparison:
         """Return the broken promises.
 
         Args:
-            once: whether each message must come only once and in order; otherwise none may be lost or altered.
+            once: whether each message must come exactly once and in order; if not, messages only must not be lost or
+                altered.
         """
         counts = (
             (RunOracle.LOST, self.lost, "messages lost"),
@@ -179,12 +180,11 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 class WireCount:
     """The packets that crossed the links, from the capture.
 
-    session_acks, riding_session_acks: SessionAck packets, and session headers on UserMessages.
-    order_acks, final_acks: acknowledgments that reached the queue manager for which they were meant.
-    forwarded: packets that a node passed on, each compared with the one that came to it.
-    crossings: the times when messages except acknowledgments crossed, by the two addresses; nanoseconds since 1970, in
-        order.
-    faults: what was wrong; empty if all is well.
+    session_acks, riding_session_acks: the number of SessionAck packets, and of session headers on UserMessages.
+    order_acks, final_acks: the number of acknowledgments that reached the queue manager for which they were meant.
+    forwarded: the number of packets that a node passed on, each of which was compared with the packet that the node
+    received. crossings: the times when messages other than acknowledgments crossed, by the two addresses; in
+    nanoseconds since 1970, sorted. faults: what was wrong; empty if all is well.
     """
 
     packets: int = 0
@@ -199,7 +199,7 @@ class WireCount:
 
 
 def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireCount:
-    """Count the packets in a capture, and compare each packet that left a node with the one that came to it.
+    """Count the packets in a capture, and compare each packet that a node passed on with the packet that it received.
 
     An intermediate passes a message on byte for byte, except for the hop count and the session header of its own
     hop.  [MS-MQQB] 3.1.1.6.2, [MS-MQMQ] 2.2.19.2

@@ -16,18 +16,17 @@ from mqproto.simulator.rig.verdict import Found, judged, named
 from mqproto.simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0
-"""How soon messages must flow again after a restarted node is ready."""
+"""The number of seconds, after a restarted node is ready, within which messages must flow again."""
 
 
 @dataclass(slots=True)
 class Outage:
-    """One fault, and when messages flowed again; times in seconds since the traffic began.
+    """One fault, and when messages flowed again. All times are in seconds since the traffic began.
 
-    flowed_at_s: when messages had crossed each link of the route in turn, and the consumer had one, all after the link
-        was restored or the node's new process was spawned; None if that did not happen.
-    spawned_at_s: when the new process was spawned, if a node was killed or stopped.
-    restored_at_s: when the link, or the node, was back.
-    delivered_before: how many messages the consumer had when the fault began.
+    flowed_at_s: when messages had crossed each link of the route in turn, and the consumer had received one, all after
+    the link was restored or the node's new process was spawned; None if that did not happen. spawned_at_s: when the new
+    process was spawned, if a node was killed or stopped. restored_at_s: when the link or the node was working again.
+    delivered_before: how many messages the consumer had received when the fault began.
     """
 
     action: Action
@@ -67,9 +66,9 @@ class Outage:
 class DemoReport:
     """The report of a demo.
 
-    in_doubt: commits whose answer was lost; `committed_in_doubt` counts those that had happened.
-    unsettled: messages for which the sender still waits for an acknowledgment.
-    usage: the most that each node took in one of its lives.
+    in_doubt: the number of commits whose answer was lost; `committed_in_doubt` counts those that had happened.
+    unsettled: the number of messages for which the sender still waits for an acknowledgment.
+    usage: the maximum resources that each node used in one of its lives.
     """
 
     workload: str
@@ -117,11 +116,10 @@ class DemoReport:
 class FlowReport:
     """The messages of one producer to one consumer.
 
-    transactional: whether each message must come exactly once and in order; otherwise no message may be lost.
-    commits_in_doubt: the consumer's commits whose answer was lost; `commits_done` counts those that had happened.
-    rolled_back: transactions that the consumer rolled back.
-    longest_outage_s: the longest time without a received message.
-    longest_silence_s: the longest such time while all nodes ran.
+    transactional: whether each message must come exactly once and in order; if not, messages only must not be lost.
+    commits_in_doubt: the number of the consumer's commits whose answer was lost; `commits_done` counts those that had
+    happened. rolled_back: the number of transactions that the consumer rolled back. longest_outage_s: the longest time
+    without a received message. longest_silence_s: the longest such time while all nodes ran.
     """
 
     transactional: bool
@@ -144,12 +142,12 @@ class CrashReport:
     kills: the number of kills by node, then by the node's stage when it died.
     at_once: how often several nodes died at the same instant.
     again: how often a node was killed again while it started.
-    retained: messages left in the stores after the calm, by queue.
+    retained: the number of messages left in the stores after the calm, by queue.
     failures: the events that ended the run early; if there are any, nothing else is judged.
     stores: the folder of the stores; it is removed if no promise was broken.
     has_kills: whether nodes were killed at all.
     rolled: how often the keys of each node were replaced; empty if nodes have none.
-    usage: the most that each node took in one of its lives.
+    usage: the maximum resources that each node used in one of its lives.
     """
 
     seed: int
@@ -227,9 +225,11 @@ def _proof(report: DemoReport) -> Iterator[tuple[str, str]]:
 
 
 def outage_table(outages: list[Outage]) -> Table:
-    """Return a table of faults: their start and length, the messages that had come, and when they flowed again.
+    """Return a table of faults: their start and length, the number of messages received before, and when messages
+    flowed again.
 
-    flowing: the seconds since the link was back or the node was ready; from spawn: the seconds since its process began.
+    flowing: the seconds since the link was restored or the node was ready; from spawn: the seconds since the node's
+    process began.
     """
     table = plain_table("fault", "at", "lasted", "delivered", "flowing", "from spawn")
     for outage in outages:

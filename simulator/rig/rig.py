@@ -30,7 +30,7 @@ def new_folder(prefix: str, directory: Path | None = None) -> Path:
     """Return a new folder for a run.
 
     Args:
-        directory: where it is made; by default among the temporary files.
+        directory: the folder in which it is made; by default the one for temporary files.
 
     Raises:
         UsageError: nothing can be written there.
@@ -44,7 +44,7 @@ def new_folder(prefix: str, directory: Path | None = None) -> Path:
 
 
 async def until(holds: Callable[[], object], look_s: float = LOOK_S) -> None:
-    """Return when `holds` returns something true."""
+    """Return once `holds` returns a true value."""
     while not holds():  # noqa: ASYNC110 - there is no event to wait for.
         await trio.sleep(look_s)
 
@@ -78,7 +78,7 @@ class Rig:
     """The nodes of one run and the flows between two of them.
 
     Args:
-        directory: the stores and logs of the nodes.
+        directory: the folder for the stores and logs of the nodes.
     """
 
     def __init__(self, topology: Topology, directory: Path, screen: ProgressScreen | None = None) -> None:
@@ -88,7 +88,7 @@ class Rig:
         self.flows: dict[str, Flow] = {}
         self.observer = Observer(topology.nodes, self.connect, self.seen)
         self.usage: dict[str, NodeUsage] = {}
-        """The most that each program took in one of its lives."""
+        """The maximum resources that each program used in one of its lives."""
         self.start_s = self.end_s = 0.0
         self.supervisor: Supervisor
 
@@ -170,7 +170,7 @@ class Rig:
         return sum(len(flow.consumer.received) for flow in self.flows.values())
 
     def caption(self) -> str:
-        """Return how far the run is."""
+        """Return words for the progress of the run."""
         return f"{self.elapsed_s():.0f} s"
 
     def seen(self, name: str) -> None:
@@ -188,7 +188,7 @@ class Rig:
         raise node.failure()
 
     async def measure(self, *others: Processes) -> None:
-        """Measure the resources that the nodes and other programs take, until this is cancelled."""
+        """Measure the resources that the nodes and other programs use, until this is cancelled."""
         looks: dict[int, Look] = {}
         while True:
             for processes in (self.supervisor, *others):

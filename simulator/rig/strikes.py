@@ -1,8 +1,9 @@
 """Decides which nodes `mqproto crash` kills, and when. Everything follows from a seed.
 
-A strike hits one node, two nodes or all of them, at one instant or within half a second. Each is started again, and may
-be killed again as it starts. The dice choose the stage at which a kill aims. The stage that it hits is known only when
-the process is dead, because a busy machine starts processes more slowly. So a seed repeats the plan, but not the run.
+A strike hits one node, two nodes or all of them, at one instant or within half a second. Each of them is started again,
+and may be killed again as it starts. The dice choose the stage at which a kill aims. The stage that the kill hits is
+known only when the process is dead, because a busy machine starts processes more slowly. So a seed repeats the plan,
+but not the run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mqproto.simulator.base.randomness import chance
 T = TypeVar("T")
 
 JUST_READY_S: Final = 0.25
-"""How long a ready node takes to find its neighbours again, and its clients to find it."""
+"""How many seconds it takes a ready node to find its neighbours again, and its clients to find the node."""
 
 
 class Stage(StrEnum):
@@ -33,15 +34,16 @@ class Stage(StrEnum):
 
 
 DELAYS_S: Final = {Stage.STARTING: 0.5, Stage.RECOVERING: 0.005, Stage.JUST_READY: JUST_READY_S}
-"""The longest delays after which a starting node is killed once a stage has begun; about as long as the stage lasts."""
+"""The maximum delays, in seconds, after which a starting node is killed once a stage has begun; about as long as the
+stage lasts."""
 AGAIN: Final = 0.5
-"""The probability, each time, that a node is killed again while it starts."""
+"""The probability that a node is killed again while it starts. It applies to each start."""
 AIMS: Final = ((Stage.STARTING, 2), (Stage.RECOVERING, 5), (Stage.JUST_READY, 3))
 VICTIMS: Final = ((1, 5), (2, 3), (3, 2))
 PAUSES_S: Final = (((0.0, 0.3), 5), ((0.3, 1.0), 4), ((1.0, 4.0), 1))
-"""How long all nodes run before the next strike."""
+"""The ranges of seconds for which all nodes run before the next strike."""
 OUTAGES_S: Final = (((0.0, 0.0), 5), ((0.0, 0.5), 4), ((0.5, 2.5), 1))
-"""How long a node stays down. The last range is long enough for a sender to resend."""
+"""The ranges of seconds for which a node stays down. The last range is long enough for a sender to resend."""
 SPREAD_S: Final = 0.5
 
 
@@ -54,8 +56,8 @@ class Kill(NamedTuple):
 
 
 class Strike(NamedTuple):
-    """Kills by node. All nodes run for pause_s; then comes the first kill of each node, after its own after_s. The
-    other kills hit the node while it starts."""
+    """The kills of one strike, by node. All nodes run for pause_s; then comes the first kill of each node, after its
+    own after_s."""
 
     pause_s: float
     kills: dict[str, list[Kill]]

@@ -1,8 +1,8 @@
 """Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
 
 A node process is `mqproto node NAME --topology FILE --supervised`. It prints `opening` before it opens its store, and
-`ready` when it listens. It ends when its standard input does, so no node outlives its supervisor, however the
-supervisor ends.
+`ready` when it listens. It ends when its standard input ends, so nodes do not outlive their supervisor, however that
+ends.
 
 `Supervisor.keep` starts a node again however often it ends, with growing pauses. A caller that kills nodes on purpose
 uses `start`, `kill` and `watch`. `Programs` are gateways and triggers, which are started and killed in the same way.
@@ -36,12 +36,13 @@ from mqproto.simulator.topology.views import Address, as_toml, seen_by
 PROGRAM: Final = "mqproto.simulator.cli.cli"
 OPENING: Final = b"opening"
 READY: Final = b"ready"
-"""The first words of the lines that a supervised node prints: before it opens its store, and when it listens."""
+"""The first words of two lines that a supervised node prints: one before it opens its store, and one when it
+listens."""
 READY_TIMEOUT_S: Final = 30
 PAUSE_LIMIT_S: Final = 60.0
-"""The longest pause before a node is started again."""
+"""The maximum pause, in seconds, before a node is started again."""
 STEADY_S: Final = 60.0
-"""A node that ran for this long is started again at once, and its pauses start again from the shortest."""
+"""A node that ran for this many seconds is started again at once, and its pauses begin again with the shortest."""
 STOP_TIMEOUT_S: Final = 10
 TAIL_BYTES: Final = 8_192
 
@@ -52,7 +53,7 @@ class NodeError(MqprotoError):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """When a node process was spawned and when it was ready, on trio's clock."""
+    """The times, on trio's clock, at which a node process was spawned and was ready."""
 
     spawned_s: float
     ready_s: float
@@ -85,7 +86,7 @@ class NodeProcess:
         self.log = log
         self.log_from = log_from
         self.is_wanted = False
-        """Whether it is expected to run, because it has been ready, and nobody has asked it to end."""
+        """Whether the process is expected to run, because it has been ready and has not been asked to end."""
         self._said = b""
 
     @property
@@ -93,7 +94,7 @@ class NodeProcess:
         return self.process.pid
 
     async def says(self, word: bytes) -> bool:
-        """Wait until it has printed a line that begins with this word. Return False if it ends first."""
+        """Wait until the process has printed a line that begins with this word. Return False if it ends first."""
         assert self.process.stdout is not None
         while not self.has_said(word):
             chunk = await self.process.stdout.receive_some()
@@ -103,7 +104,8 @@ class NodeProcess:
         return True
 
     def has_said(self, word: bytes) -> bool:
-        """Whether we have read such a line from it. Once it is reaped, we have read all its output."""
+        """Return whether we have read a line that begins with this word. Once the process is reaped, we have read all
+        its output."""
         return bool(self.line(word))
 
     def line(self, word: bytes) -> str:
@@ -112,7 +114,7 @@ class NodeProcess:
         return next((line.decode("utf-8", "replace") for line in lines if line.startswith(word)), "")
 
     async def reaped(self) -> None:
-        """Wait for its end, and read the rest of its output."""
+        """Wait for the end of the process, and read the rest of its output."""
         await self.process.wait()
         assert self.process.stdout is not None
         self._said += b"".join([chunk async for chunk in self.process.stdout])
@@ -121,7 +123,8 @@ class NodeProcess:
                 await pipe.aclose()
 
     def failure(self) -> NodeError:
-        """Return the reason for its end: the signal that killed it after it was ready, or else the error in its log.
+        """Return the reason why the process ended: the signal that killed it after it was ready, or else the error in
+        its log.
 
         Another process for the same node, started by somebody else, may write to that log as well.
         """
@@ -155,7 +158,7 @@ class Processes:
 
         Args:
             arguments: a module, and the arguments after it.
-            log: where its standard error output goes.
+            log: the file for its standard error.
         """
         with appended(log) as file:
             log_from = file.tell()
@@ -173,7 +176,7 @@ class Processes:
         """Wait until a starting process prints OPENING or READY.
 
         Raises:
-            NodeError: it ended instead, or did not say so within 30 s.
+            NodeError: the process ended instead, or did not print the word within 30 s.
         """
         with trio.move_on_after(READY_TIMEOUT_S) as patience:
             if await node.says(word):
@@ -205,7 +208,7 @@ class Processes:
         await self._reap(node)
 
     async def stop_all(self) -> None:
-        """Stop all at once."""
+        """Stop all processes at once."""
         async with trio.open_nursery() as nursery:
             for name in list(self.running):
                 nursery.start_soon(self.stop, name)
@@ -218,13 +221,13 @@ class Processes:
 
 
 class Supervisor(Processes):
-    """The nodes of one topology, each in a process of its own.
+    """The nodes of one topology, each in its own process.
 
     Args:
-        topology: where the nodes listen.
-        directory: the folder of their stores, their logs, and the topology as each of them sees it.
+        topology: the nodes and the addresses at which they listen.
+        directory: the folder for their stores, their logs, and the topology as each of them sees it.
         detours: the address of the proxy for each pair (node that connects, its neighbour).
-        capture: if given, each node records its traffic in the file that `capture_of` names.
+        capture: if given, each node records its traffic in the file that `capture_of` returns.
     """
 
     def __init__(
@@ -239,9 +242,9 @@ class Supervisor(Processes):
         self._detours = detours or {}
         self._capture = capture
         self._turns = {name: trio.Lock() for name in topology.nodes}
-        """Held by the task that ends, starts or reaps the node, if tasks other than `keep` may do so."""
+        """The lock held by the task that ends, starts or reaps the node, if tasks other than `keep` may do so."""
         self._wanted = {name: Gate() for name in topology.nodes}
-        """Shut while a node is down on purpose, so that `keep` leaves it down."""
+        """A gate that is shut while the node is down on purpose, so that `keep` leaves it down."""
         places.make(directory)
 
     def topology_file(self, name: str) -> Path:
@@ -264,7 +267,7 @@ class Supervisor(Processes):
         """Start a node's process. To wait until it listens, use `start`.
 
         Raises:
-            NodeError: another process runs it already; its files are left alone.
+            NodeError: another process already runs the node; the node's files are left alone.
         """
         store = places.store_path(self.directory, name)
         if SYSTEM_FILES.is_locked(store):
@@ -298,7 +301,7 @@ class Supervisor(Processes):
         """Until cancelled, start a node again whenever it ends, unless it was put down.
 
         Args:
-            tell: called with a line when it ends, when it cannot be started, and when it is back.
+            tell: called with a line when the node ends, when it cannot be started, and when it runs again.
         """
         pauses = Pauses()
         ran_s = 0.0
@@ -361,7 +364,7 @@ class Supervisor(Processes):
         return node is not None and node.is_wanted and node.process.returncode is None
 
     async def watch(self) -> NodeProcess:
-        """Wait until a node that was ready ends by itself; reap and return it."""
+        """Wait until a node that was ready ends by itself; reap its process and return the node."""
         while True:
             for node in self.running.values():
                 if node.process.poll() is not None and node.is_wanted:
@@ -403,7 +406,7 @@ async def stopped_at_the_end(supervisor: AnySupervisor) -> AsyncIterator[AnySupe
 
 
 class Programs(Processes):
-    """The running programs. Their standard error output goes to `NAME.err`."""
+    """The running programs. Their standard error goes to `NAME.err`."""
 
     async def start(self, name: str, arguments: Sequence[str]) -> str:
         """Start a command of `mqproto`, and wait until it is ready; return the line that says so.
@@ -415,7 +418,8 @@ class Programs(Processes):
         return await self.run(name, [PROGRAM, *arguments])
 
     async def run(self, name: str, arguments: Sequence[str]) -> str:
-        """Run another module that prints when it is ready and ends with its standard input, as `start` does."""
+        """Do the same as `start` for another module, which has to report when it is ready, and to end with its standard
+        input."""
         program = await self.open(name, arguments, self.directory / f"{name}.err")
         await self.until(program, READY)
         return program.line(READY)
@@ -423,7 +427,7 @@ class Programs(Processes):
 
 @asynccontextmanager
 async def programs_in(directory: Path) -> AsyncIterator[Programs]:
-    """Yield the programs that are started in the block. At its end they are killed, whatever ends it."""
+    """Yield the programs that are started in the block. At the end of the block they are killed, whatever ends it."""
     programs = Programs(directory)
     try:
         yield programs
@@ -448,7 +452,8 @@ class _Complaint(msgspec.Struct):
 
 
 def last_error(log: Path, start: int = 0) -> str:
-    """Return the last error that a node has written into its log after the first `start` bytes, or ""."""
+    """Return the last error that a node has written into its log after the first `start` bytes; empty if there is
+    none."""
     with log.open("rb") as file:
         # A shorter log began anew meanwhile.
         start = start if file.seek(0, os.SEEK_END) >= start else 0

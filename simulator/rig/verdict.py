@@ -56,15 +56,15 @@ BLANKS: Final[Mapping[str, Mapping[RunOracle, str]]] = {
     },
     "strangers": {RunOracle.GROUPS: NO_GROUPS, RunOracle.AUDIT: NO_GATEWAY},
 }
-"""The oracles that do not apply, by scenario, and the reasons."""
+"""The oracles that do not apply, with the reasons, by scenario."""
 
 
 Found = dict[RunOracle, list[str]]
-"""The findings of oracles, in words. An oracle that has looked and found nothing has an empty list."""
+"""The findings of oracles, in words. An oracle that has judged a run and found nothing has an empty list."""
 
 
 def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str]]) -> Found:
-    """Return the findings of these oracles, from texts that each name their oracle."""
+    """Return the findings of these oracles, from texts that each begin with the name of an oracle."""
     found: Found = {oracle: [] for oracle in oracles}
     for oracle, text in texts:
         found[oracle].append(text)
@@ -72,14 +72,14 @@ def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str
 
 
 def judged(scenario: str, *found: Found) -> list[str]:
-    """Return all findings of the oracles of a scenario. Each of them must have looked."""
+    """Return all findings of the oracles of a scenario. Each of them must have judged the run."""
     applies = [oracle for oracle in RunOracle if oracle not in BLANKS[scenario]]
     assert set(applies) <= {oracle for some in found for oracle in some}, f"not all have looked at {scenario}"
     return [text for oracle in applies for some in found for text in some.get(oracle, ())]
 
 
 def named(found: Mapping[str, Found]) -> Found:
-    """Return the findings about several things, each text after the name of its thing."""
+    """Return the findings about several things, with the name of the thing before each text."""
     return by_oracle(
         {oracle for some in found.values() for oracle in some},
         (

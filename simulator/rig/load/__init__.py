@@ -1,1 +1,1 @@
-"""The messages, their senders and their receivers, over TCP and over HTTP."""
+"""The load: messages, their senders and their receivers, over TCP and over HTTP."""

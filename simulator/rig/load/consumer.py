@@ -1,9 +1,9 @@
 """An application that receives in transactions, and knows which messages it has received, whatever breaks meanwhile.
 
-A client learns the outcome of a commit when its node is back. If that takes too long, the commit is in doubt. Then the
-queue shows the outcome, because messages come in order. If the next message is the first of the batch in doubt, the
-commit did not happen; if it is another one, or none is left, it did. No message is dropped because its identifier is
-known, so a message that was delivered twice is recorded twice.
+A client learns the outcome of a commit when its node is back. If that takes too long, the commit is in doubt. The queue
+then shows the outcome, because messages come in order. If the next message is the first of the batch in doubt, the
+commit did not happen. If it is another message, or none is left, the commit did happen. Messages with known identifiers
+are not dropped, so a message that was delivered twice is recorded twice.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mqproto.simulator.rig.proof import Committed, digest_of
 
 BATCH: Final = 64
 PATIENCE_S: Final = 0.5
-"""How long one receive waits for a first message."""
+"""How many seconds one receive waits for a first message."""
 PATIENCE_IN_DOUBT_S: Final = 5.0
-"""How long a receive waits after a commit in doubt. Silence must mean an empty queue, even on a slow disk."""
+"""How many seconds a receive waits after a commit in doubt. Silence must mean an empty queue, even on a slow disk."""
 RECONNECT_S: Final = 0.02
 PAUSES: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.5
 ROLL_BACKS: Final = 0.1
-"""For a consumer with moods: how often it pauses before it receives, how long it pauses at most, and how often it rolls
-back.
+"""For a consumer with moods: the probability of a pause before it receives, the maximum pause in seconds, and the
+probability of a rollback.
 """
 
 
@@ -42,7 +42,7 @@ class Consumer:
     Args:
         connect: opens a connection to the node that hosts the queue.
         queue: the name of the queue.
-        moods: dice for pauses, which let messages pile up, and for rollbacks; None for no pauses and rollbacks.
+        moods: dice for pauses, during which messages pile up, and for rollbacks; None for neither.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Consumer:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the outcome of the last commit is not known yet."""
+        """Whether the outcome of the last commit is still unknown."""
         return bool(self._in_doubt)
 
     async def run(self) -> None:
@@ -82,7 +82,7 @@ class Consumer:
         """Receive in one transaction.
 
         Raises:
-            NodeUnreachable: the node is gone. If that happened during the commit, the batch is in doubt from now on.
+            NodeUnreachable: the node is gone. If this happened during the commit, the batch is in doubt from now on.
         """
         batch: list[Committed] = []
         timeout_s = PATIENCE_IN_DOUBT_S if self._in_doubt else PATIENCE_S

@@ -1,8 +1,8 @@
-"""Producers that send messages over HTTP by "Message Producer Rules", and may be as careless as real ones.
+"""Producers that send messages over HTTP by "Message Producer Rules", and may be as careless as real producers.
 
-Each sends its messages one after the other, and repeats each, under the same id, until it gets a final answer: 200, or
-any status without Retry-After. Now and then a producer hangs up before the answer comes, or repeats a request that was
-answered.
+Each sends its messages one after the other. It repeats each message, under the same id, until it gets a final answer:
+200, or any status without Retry-After. Now and then a producer hangs up before the answer comes, or repeats a request
+that was answered.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ HURRY: Final = 0.03
 DOUBT: Final = 0.03
 """The probability that a producer repeats a request after its final answer."""
 HURRY_S: Final = (0.001, 0.02)
-"""How long a producer waits before it hangs up. Some of its requests then get through, and some do not."""
+"""The range of seconds that a producer waits before it hangs up. Some of its requests then get through, and some do
+not."""
 PAUSE_LIMIT_S: Final = 0.25
-"""The longest pause of a producer here, even if the gateway asks for a longer one."""
+"""The maximum pause of a producer here, in seconds, even if the gateway asks for a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """A message to send.
 
-    queue: its name as in the URL.
+    queue: the queue's name, as in the URL.
     group: the group that its correlation id names; 0 for none.
     """
 
@@ -45,7 +46,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Handover:
-    """The outcomes of messages at the gateway.
+    """The outcomes of the messages that were handed in at the gateway.
 
     accepted: the message's identifier, by key, in the order of the answers.
     refused: the service code, by key.
@@ -66,7 +67,7 @@ class PostingProducer:
     Args:
         url: the gateway's URL.
         handover: takes the outcome of each message; producers may share it.
-        dice: decide when it is careless, that is, hangs up or repeats a request. Without dice it never does this.
+        dice: decide when it is careless, that is, hangs up or repeats a request. Without dice, it is never careless.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """An application that sends, and knows whether its queue manager has accepted each message, whatever breaks.
 
 The client asks again when a node comes back, and each request is carried out once. If the node stays away for too long,
-a request may have been carried out or not: it is not repeated, and each of its messages may arrive once or not at all.
-Messages that could not be handed over are handed over when the node is back.
+it is unknown whether a request was carried out. It is not repeated, and each of its messages may arrive once or not at
+all. Messages that could not be handed over are handed over when the node is back.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.turn.guard import STRONG
 
 BEAT_S: Final = 0.02
-"""The interval at which due messages are handed over."""
+"""The interval, in seconds, at which due messages are handed over."""
 FINAL_ACK_EVERY: Final = 10
-"""One in this many transactional messages asks for an acknowledgment of its receipt, a FinalAck."""
+"""One transactional message in this many asks for an acknowledgment of its receipt, a FinalAck."""
 
 
 class Producer:
@@ -34,8 +34,8 @@ class Producer:
     Args:
         connect: opens a connection to the sending node.
         queue: the destination.
-        transactional: whether each message must arrive exactly once and in order; otherwise messages are recoverable,
-            and none is lost.
+        transactional: whether messages must arrive exactly once and in order; if not, they are recoverable, and must
+            not be lost.
         protected: whether each message is encrypted, and signed by the node.
     """
 
@@ -130,11 +130,11 @@ class Producer:
 
 
 async def produce(producers: Sequence[Producer], span_s: float, patience_s: float) -> bool:
-    """Let producers send evenly over `span_s`. On a slow machine, messages that are left `patience_s` later are not
-    sent.
+    """Let producers send evenly over `span_s`. On a slow machine, messages that have not been sent `patience_s` later
+    are dropped.
 
     Returns:
-        whether messages were accepted in that time, and in each further `patience_s` until the producers were done.
+        Whether messages were accepted in that time, and in each further `patience_s` until the producers were done.
     """
     idle = False
 

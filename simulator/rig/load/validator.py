@@ -1,8 +1,8 @@
 """A consumer behind HTTP that answers each call as a script says, and counts the messages that reached it.
 
-It keeps processed messages by the producer's id, as the message consumer of "Transactions in OSB. Reliable
-Messaging" keeps them in a database: a message that comes again is a duplicate, and is dropped with a success. It is
-also a document resolver, because it knows the processed messages.
+It keeps processed messages by the producer's id, as the message consumer of "Transactions in OSB. Reliable Messaging"
+keeps them in a database: a message that comes again is a duplicate, and is dropped with an answer of success. The
+consumer is also a document resolver, because it knows the processed messages.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from mqproto.simulator.base.http.server import Answer, BodyLost, Fault, Limits, 
 from mqproto.simulator.base.log import node_log
 
 BODY_LIMIT_BYTES: Final = 2**20
-"""The largest body of a call; a client that sends more is not the trigger."""
+"""The maximum size of the body of a call, in bytes; a client that sends more is not the trigger."""
 CODE: Final = "no-such-customer"
 """The service code of a business error."""
 QUESTIONS: Final = "/processed"
-"""The path for the question whether it has processed a message. All other paths are for messages."""
+"""The path for the question whether the consumer has processed a message. All other paths are for messages."""
 
 
 class Cue(Word):
-    """The actions of the consumer at a call, with their meanings."""
+    """The ways in which the consumer can act at a call, with their meanings."""
 
     ACCEPT = "accept", "processes the message, and answers 200"
     FAIL = "fail", "answers 500, and has not processed it"
@@ -43,14 +43,16 @@ class Cue(Word):
 
 PROCESSES: Final = frozenset({Cue.ACCEPT, Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
 Script = Callable[[str, bytes, int], Cue]
-"""Returns the cue for a message, from its producer's id, its body, and the number of earlier calls for it."""
+"""A function that returns the cue for a message, given its producer's id, its body, and the number of earlier calls for
+it."""
 
 
 def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
-    """Return a script with a cue for each message's first call, its second call, and so on. After these it accepts the
-    message.
+    """Return a script with a cue for each message's first call, its second call, and so on. After the last cue, the
+    consumer accepts the message.
 
-    only: the number of the one message that the cues are for, which ends its body; None for every message.
+    only: the number of the only message to which the cues apply, which is at the end of its body; None for every
+    message.
     """
 
     def cue(key: str, body: bytes, call: int) -> Cue:
@@ -66,14 +68,14 @@ class Validator:
 
     def __init__(self, script: Script) -> None:
         self.calls = Counter[str]()
-        """How often each message was delivered here, by the producer's id."""
+        """How often each message was delivered to this consumer, by the producer's id."""
         self.obeyed = Counter[Cue]()
         self.reached: dict[str, bytes] = {}
         """The bodies of processed messages, by the producer's id and in order."""
         self.refused: set[str] = set()
-        """The ids of messages that it will never accept."""
+        """The ids of messages that the consumer will never accept."""
         self.duplicates = 0
-        """How often a message came that was already processed."""
+        """How often a message came that had already been processed."""
         self.questions = 0
         """How often the consumer was asked whether it had processed a message."""
         self._script = script
@@ -81,7 +83,8 @@ class Validator:
     async def serve(
         self, port: int = 0, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen on 127.0.0.1 until cancelled. The start value is the port; 0 takes a free one."""
+        """Listen on 127.0.0.1 until cancelled. The value passed to `task_status` is the port. Port 0 takes a free
+        one."""
         listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
         server = Server(self._answer, _explain, Limits(), node_log(sys.stderr, "consumer"))
         async with trio.open_nursery() as nursery:

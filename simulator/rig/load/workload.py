@@ -25,7 +25,8 @@ BATCH_MESSAGES: Final = 200
 BATCH_BYTES: Final = 4 * 2**20
 
 Sizes = tuple[tuple[int, int, int], ...]
-"""Tuples (count, least, most): of 1,000 generated orders, `count` have bodies of `least` to `most` bytes."""
+"""The sizes of bodies, as tuples (count, least, most): of 1,000 generated orders, `count` have bodies of `least` to
+`most` bytes."""
 SIZES: Final[Sizes] = (
     (10, 0, 0),
     (780, 200, 1_500),
@@ -42,15 +43,15 @@ HEAVY: Final[Sizes] = (
     (110, 20_000, 300_000),
     (10, 300_000, BODY_LIMIT_BYTES),
 )
-"""With these sizes, a hundred waiting messages reach the byte limits of windows and pages, and a thousand reach those
-of the store's log.
+"""Sizes with which a hundred waiting messages reach the byte limits of windows and pages, and a thousand reach those of
+the store's log.
 """
 
 HEAVY_PROTECTED: Final[Sizes] = (
     *HEAVY[:-1],
     (10, 300_000, BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES),
 )
-"""HEAVY, with room for a key, a certificate and a signature."""
+"""The sizes in HEAVY, but with room for a key, a certificate and a signature."""
 
 
 class Item(NamedTuple):
@@ -99,7 +100,7 @@ def from_path(path: Path) -> Workload:
     """Return each file below a folder, including empty ones, or each line of a file.
 
     Raises:
-        UsageError: there is nothing to send, or it cannot be read.
+        UsageError: there is nothing to send, or the files cannot be read.
     """
     try:
         return files(path) if path.is_dir() else lines(path)

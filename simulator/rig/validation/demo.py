@@ -1,4 +1,5 @@
-"""`mqproto demo --edges`: from producers over HTTP to a consumer behind HTTP, while every program between them dies.
+"""`mqproto demo --edges`, which sends messages from producers over HTTP to a consumer behind HTTP, while every program
+between them is killed.
 
 Producers hand messages to a gateway, three queue managers carry them, and a trigger calls the consumer. All five
 programs are processes, and each is killed again and again while the messages cross. Producers and consumer are in this
@@ -34,7 +35,7 @@ from mqproto.simulator.topology.ports import reserved_address
 
 PRODUCERS: Final = 8
 INVALID: Final = 0.01
-"""The share of all messages that the consumer will never accept."""
+"""The share of all messages that are invalid, so that the consumer never accepts them."""
 MISSPELT: Final = 0.005
 """The share of messages that are handed in for a queue that does not exist."""
 CUES: Final = {
@@ -48,14 +49,16 @@ CUES: Final = {
 }
 """The actions of the consumer for a valid message, and the probability of each."""
 ANSWER_S: Final = 0.5
-"""How long the trigger waits for the consumer's answer."""
+"""How many seconds the trigger waits for the consumer's answer."""
 ATTEMPTS: Final = 100
 ATTEMPTS_ROUGH: Final = 5
-"""The attempts in a rough run. They take less than a second, so a message is given up while the consumer is down."""
+"""The limits for attempts in a rough run. All attempts take less than a second, so a message is given up while the
+consumer is down."""
 DOWN_S: Final = 2.0
 FULL_S: Final = 1.0
 FULL_KB: Final = 8
-"""The limits of a rough run: seconds of a consumer's outage and of a full queue, and that queue's quota."""
+"""The limits of a rough run: the number of seconds for which the consumer is down and the queue is full, and the
+queue's quota in KB."""
 TRIGGER: Final = "trigger"
 VICTIMS: Final = (
     (GATEWAY,),
@@ -66,12 +69,12 @@ VICTIMS: Final = (
     (GATEWAY, "sender"),
     (TRIGGER, "destination"),
 )
-"""The programs that are killed at one instant, one line at a time. After the last line comes the first one again."""
+"""The programs that are killed at one instant, one line at a time. After the last line, the first one follows again."""
 ROUNDS: Final = 3
 SETTLE_S: Final = 90.0
-"""How long after the last message was handed in all owed messages must have come."""
+"""The number of seconds after the last message was handed in within which all owed messages must have come."""
 LINGER_S: Final = 1.0
-"""How long to wait for messages that must not come."""
+"""How many seconds to wait for messages that must not come."""
 BEAT_S: Final = 0.05
 
 
@@ -87,7 +90,7 @@ async def run_edges_demo(
     """Run the demo; return its report.
 
     Args:
-        count: how many messages the producers have, together.
+        count: the total number of messages of all producers.
         seed: determines the kinds of messages, and the consumer's action for each.
         history: the URL of the document history's database; by default an SQLite file.
         rounds: how often each line of VICTIMS has its turn.
@@ -212,14 +215,15 @@ class EdgesDemo(EdgeRig):
     def _done(self) -> int:
         """The number of messages that have ended: refused by the gateway, processed, or refused by the consumer.
 
-        In a rough run, messages also end elsewhere, so this counts messages with a final answer.
+        In a rough run, messages also end in other ways, so this counts the messages with a final answer from the
+        gateway.
         """
         if self.is_rough:
             return len(self._handover.refused) + len(self._handover.accepted)
         return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
 
     def _is_done(self, share: float, kills: int = 0) -> bool:
-        """Whether this share of all messages has ended, and this number of kills is over."""
+        """Return whether this share of all messages has ended, and this number of kills is over."""
         return self._done >= share * self._count and self._kills.total() >= kills
 
     async def _look(self) -> None:
@@ -232,7 +236,7 @@ class EdgesDemo(EdgeRig):
             await trio.sleep(BEAT_S)
 
     async def _dead_letters(self) -> set[str]:
-        """Return the transactional dead letters of the first node, because a peek would show only a part of many."""
+        """Return all transactional dead letters of the first node. A peek might show only some of them."""
         letters = set[str]()
         async with self.connect("sender") as client:
             while found := await client.receive("deadxact", limit=100, timeout_s=0):
@@ -267,7 +271,7 @@ class EdgesDemo(EdgeRig):
         self._is_down = False
 
     async def _told(self, act: Callable[[Client], Awaitable[object]]) -> None:
-        """Let an operator act at the last node, which may be down just now."""
+        """Carry out an operator's action at the last node, which may be down at the moment."""
         while True:
             try:
                 async with self.connect("destination") as client:
@@ -277,7 +281,7 @@ class EdgesDemo(EdgeRig):
                 await trio.sleep(BEAT_S)
 
     async def _until_nothing_waits(self) -> None:
-        """Wait until every message has ended: none is left in an outgoing queue or in `orders`."""
+        """Wait until every message has ended, so that none is left in an outgoing queue or in `orders`."""
         while True:
             waiting = 0
             for name in self.topology.nodes:
@@ -293,7 +297,7 @@ class EdgesDemo(EdgeRig):
     # Programs that die
 
     async def _kill_all(self) -> None:
-        """Kill the next victims in turn, each time that one more share of all messages has ended."""
+        """Kill the next victims each time that a further share of all messages has ended."""
         turns = list(VICTIMS) * self.rounds
         for turn, victims in enumerate(turns, 1):
             await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)
@@ -327,7 +331,7 @@ class EdgesDemo(EdgeRig):
 
 
 def _said_in(folder: Path) -> tuple[Counter[tuple[str, str]], str]:
-    """Return the number of log lines for each writer and event, and the message with the most events."""
+    """Return the number of log lines by writer and event, and the message with the most events."""
     said = Counter[tuple[str, str]]()
     steps = Counter[str]()
     for path in logs_in(folder):

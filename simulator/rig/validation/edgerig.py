@@ -45,7 +45,7 @@ class EdgeRig(Rig):
         """Run a consumer and programs in the block; measure the resources of programs and nodes.
 
         Args:
-            consume: serves until cancelled, and reports when it has begun.
+            consume: serves until cancelled, and reports when it has started.
             commands: the command that starts each program, by its name.
         """
         self.usage.clear()
@@ -82,11 +82,11 @@ class EdgeRig(Rig):
         return ["--topology", str(self.supervisor.topology_file(node))]
 
     async def audit(self, history: str = "") -> Audit:
-        """Return the holder of each message that was answered 200, as `mqproto audit` does."""
+        """Return the holder of each message for which the answer was 200, as `mqproto audit` does."""
         return await trio.to_thread.run_sync(partial(audited, self.place, history))
 
     async def given_up(self, *queues: str) -> list[Failed]:
-        """Take the messages that triggers have given up out of these queues. The triggers have ended."""
+        """Receive the messages that triggers have given up from these queues. The triggers have ended."""
         failed: list[Failed] = []
         async with self.connect(DESTINATION) as client:
             for queue in queues:
@@ -96,12 +96,12 @@ class EdgeRig(Rig):
 
 
 def three_nodes(queues: Mapping[str, DeclaredQueue]) -> Topology:
-    """Return three nodes in a row, with these queues beside the others of the destination."""
+    """Return three nodes in a row, with these queues in addition to the destination's own."""
     three = load("three-node").with_free_ports()
     host = three.nodes[DESTINATION]
     return three.with_node(replace(host, queues={**host.queues, **queues}))
 
 
 def free_address() -> str:
-    """Return an address to listen at."""
+    """Return an address at which a program can listen."""
     return "{}:{}".format(*reserved_address())

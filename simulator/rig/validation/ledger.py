@@ -25,7 +25,8 @@ LOOKED: Final = (
 
 
 class Failed(NamedTuple):
-    """A message that its trigger gave up: the producer's id or else the message's own, the body, and the reason."""
+    """A message that its trigger has given up: the producer's id, or else the message's identifier; the body; and the
+    reason."""
 
     key: str
     body: bytes
@@ -34,7 +35,7 @@ class Failed(NamedTuple):
 
     @classmethod
     def of(cls, copy: ReceivedMessage) -> Failed:
-        """Return the message that was given up and of which this is a copy in an error queue."""
+        """Return the abandoned message of which this is the copy in an error queue."""
         note = FailureNote.of(copy.extension) or FailureNote(failure="")
         key = Envelope.of(copy.extension).producer_key or note.message
         return cls(key, copy.body, note.failure, note.reason)
@@ -50,12 +51,11 @@ class EdgeLedger:
     """All records about the messages of a run.
 
     messages: all messages that the producers had to send, in the order of each producer.
-    processed: bodies by key, in the order in which the consumer processed them.
-    audited: the end of each message that was answered 200, by its identifier, according to `mqproto audit` before the
-    error queue is emptied.
-    letters: the dead letters at the first node, if messages may end as such; None if they may not.
-    is_heard: whether a gateway has answered, so that an audit knows about the messages.
-    is_honest: whether the consumer has processed exactly the messages that it has accepted.
+    processed: the bodies by key, in the order in which the consumer processed the messages.
+    audited: the end of each message for which the answer was 200, by its identifier, according to `mqproto audit`
+    before the error queue is emptied. letters: the dead letters at the first node; None if messages may not end as
+    such. is_heard: whether a gateway has answered, so that an audit knows about the messages. is_honest: whether the
+    consumer has processed exactly the messages that it has accepted.
     """
 
     messages: list[Outgoing]

@@ -1,5 +1,5 @@
-"""The result of a run with edges: each message was processed once and in order, or is in the error queue with a
-reason."""
+"""The results of a run with edges, which show whether each message was processed once and in order, or is in the error
+queue with a reason."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class EdgesReport(EdgeLedger):
     """The results of a run.
 
     calls: how often the consumer took each action.
-    dropped_by_consumer: calls for messages that it had already processed.
-    questions: how often it was asked whether it had processed a message.
+    dropped_by_consumer: the number of calls for messages that it had already processed.
+    questions: how often the consumer was asked whether it had processed a message.
     said: how many lines of each event are in the log of each program.
     story: the story of the message with the most events, line by line.
     kills: how often each program was killed, and started again.
-    usage: the most that each program took in one of its lives.
+    usage: the maximum resources that each program used in one of its lives.
     """
 
     seed: int
@@ -63,7 +63,7 @@ class EdgesReport(EdgeLedger):
 
     @property
     def stages(self) -> dict[str, tuple[str, str, str]]:
-        """For each stage: the outcomes of messages, the repetitions, and the dropped duplicates."""
+        """The outcomes of messages, the repetitions, and the dropped duplicates of each stage."""
         handover, said = self.handover, self.said
         calls = self.calls.total()
         nodes = {

@@ -1,12 +1,12 @@
-"""Scenarios of a validation, with their actions and expectations, in the form of the files in `scenarios`; and their
-outcomes.
+"""The scenarios of a validation, with their actions and expectations, in the form of the files in `scenarios`, and the
+outcomes of scenarios.
 
 title = "A consumer that fails is called again, until it accepts"
-heading = "Message Consumer Rules"      # of which document of the project it is the test
+heading = "Message Consumer Rules"      # the document that it tests
 messages = 3
-cues = ["fail", "fail"]                 # of each message's first call and second; then it is accepted
+cues = ["fail", "fail"]                 # for each message's first call and second; then it is accepted
 
-[expect]                                # of each stage, how often; or at least
+[expect]                                # how often each stage is reached, or how often at least
 accepted = 3
 attempted = 9
 duplicates = ">=0"
@@ -43,14 +43,16 @@ STAGES: Final[dict[str, str]] = {
 }
 """The counted stages, and their descriptions."""
 UNLESS_SAID: Final[dict[str, int | str]] = {"unaccounted": 0}
-"""The expected counts if the scenario does not give them. For stages that are missing here, any count is right."""
+"""The expected counts of stages for which a scenario does not give one. For stages that are missing here, any count is
+right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessKill:
     """A kill and a restart of one process: a node by its name, `gateway`, or `trigger`.
 
-    when, count: after `count` log lines of this waypoint, or, if `called`, after `count` calls of the consumer.
+    when, count: the kill comes after `count` log lines about this waypoint or, if `called`, after `count` calls of the
+    consumer.
     """
 
     kill: str
@@ -65,14 +67,12 @@ class ValidationScenario:
     heading: the heading in the document whose rules it tests.
     messages: the number of messages that the producer sends.
     via: `gateway` to send over HTTP, each message with its own id; `client` to send at the node itself.
-    unread: how often the producer submits each message without reading the answer; then it submits it once more.
-    cues: the consumer's actions at a message's first call, its second, and so on; then it accepts.
-    only: the number, counted from 0, of the one message that the cues are for; by default they are for all.
-    absent: the number of reads that must be rolled back before the consumer starts to listen.
-    attempts: how often a message may be delivered.
-    timeout_s: how long the consumer may take.
-    strikes: the kills, in order.
-    expect: by stage, a number, or `">=3"`.
+    unread: how often the producer submits each message without reading the answer, before it submits the message once
+    more. cues: the consumer's actions at the first call for a message, at the second, and so on; afterwards it accepts
+    the message. only: the number, counted from 0, of the only message to which the cues apply; by default they apply to
+    all. absent: the number of reads that must be rolled back before the consumer starts to listen. attempts: how often
+    a message may be delivered. timeout_s: how many seconds the consumer may take. strikes: the kills, in order. expect:
+    the expected count by stage: a number, or a minimum such as `">=3"`.
     """
 
     title: str
@@ -102,7 +102,7 @@ class ValidationScenario:
         return self.expect.get(stage, UNLESS_SAID.get(stage, ">=0"))
 
     def holds(self, stage: str, count: int) -> bool:
-        """Whether a stage was reached as often as expected."""
+        """Return whether a stage was reached as often as expected."""
         expected = self.expected(stage)
         if isinstance(expected, str):
             return count >= int(expected.removeprefix(">="))
@@ -142,7 +142,7 @@ def load(name_or_path: str) -> ValidationScenario:
 class Outcome(NamedTuple):
     """The outcome of a scenario.
 
-    counts: the counts by stage.
+    counts: how often each stage was reached.
     trouble: why the scenario did not reach its end; empty if it did.
     promises: the broken promises, in words.
     logs: the folder of the logs, if a promise is broken.
@@ -157,7 +157,7 @@ class Outcome(NamedTuple):
 
     @property
     def broken(self) -> list[str]:
-        """The stages that were not reached as often as expected."""
+        """The stages whose counts are not as expected."""
         return [stage for stage, count in self.counts.items() if not self.scenario.holds(stage, count)]
 
     @property

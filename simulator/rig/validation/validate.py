@@ -1,9 +1,10 @@
-"""`mqproto validate`: a producer, nodes, a trigger and a consumer that fails on cue; each stage is counted and checked.
+"""`mqproto validate`, with a producer, nodes, a trigger and a consumer that fails on cue. Each stage is counted and
+checked.
 
 The "Test Project" of "Transactions in OSB. Reliable Messaging" records how often a message is read from its queue, and
-whether it reaches its final destination. Here everything but the consumer is real: processes, disks, HTTP. The events
-are counted from the logs, and the calls by the consumer itself. Besides its expected counts, each scenario is judged by
-the oracles of the rig.
+whether it reaches its final destination. Here everything but the consumer is real: processes, disks and HTTP. Events
+are counted from the logs, and calls by the consumer itself. In addition to its expected counts, each scenario is judged
+by the oracles of the rig.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ PLACE: Final = f"{DESTINATION}%5C{QUEUE}"
 """The queue's name in a URL."""
 TRIGGER: Final = "trigger"
 LIMIT_S: Final = 60.0
-"""How long a scenario may wait for an event."""
+"""How many seconds a scenario may wait for an event."""
 LOOK_S: Final = 0.05
 INTERVAL_S: Final = 0.1
-"""The pause before each further attempt of the trigger."""
+"""The pause, in seconds, before each further attempt of the trigger."""
 LIARS: Final = frozenset({Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
-"""After these actions a consumer has processed a message that it did not accept. The trigger may deliver it again."""
+"""The actions after which a consumer has processed a message that it did not accept. The trigger may deliver the
+message again."""
 
 
 class Logs:
@@ -56,7 +58,7 @@ class Logs:
         self.steps.clear()  # What was there before is of other scenarios.
 
     def look(self) -> None:
-        """Read further."""
+        """Read the lines that have been written since the last look."""
         for path in logs_in(self._directory):
             with path.open("rb") as file:
                 file.seek(self._read_bytes[path])
@@ -163,7 +165,7 @@ class Stage:
             await PostingProducer(f"http://{self._address}", [message], self.handover).run()
 
     async def _submit_unread(self, key: str) -> None:
-        """Hand a message in, and hang up once it is accepted, without reading the answer."""
+        """Hand a message in, and hang up without reading the answer once the message is accepted."""
         host, _, port = self._address.partition(":")
         stream = await trio.open_tcp_stream(host, int(port))
         async with stream:
@@ -172,7 +174,7 @@ class Stage:
             await self._logs.until(lambda: any(step.facts.get("key") == key for step in self._logs.steps))
 
     async def consume(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Start the consumer at once, or when the scenario's `absent` reads were rolled back."""
+        """Start the consumer at once, or once the scenario's `absent` reads have been rolled back."""
         if absent := self._scenario.absent:
             task_status.started(self._port)
             await self._logs.until(lambda: self._at_queue()["rolled-back"] >= absent)
@@ -187,7 +189,7 @@ class Stage:
     # What came of it
 
     def _at_queue(self) -> Counter[str]:
-        """Return how many messages reached each waypoint in their queue."""
+        """Return how many messages have reached each waypoint in their queue."""
         messages = set(self.handover.accepted.values())
         return Counter(
             step.event

@@ -1,5 +1,5 @@
-"""Every way in which a message that was answered 200 can end, all in one system. Then an audit names the end of each
-message.
+"""Tries, in one system, every way in which a message can end after the answer 200. Afterwards, an audit names the end
+of each message.
 
 Read first: `ways.py`, then `running.py`.
 """

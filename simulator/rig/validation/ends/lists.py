@@ -13,7 +13,7 @@ from mqproto.simulator.rig.verdict import Found, RunOracle
 
 
 class Holder(StrEnum):
-    """The parties that may say that they have a message."""
+    """The parties whose lists may have a message."""
 
     CONSUMER = "the consumer"
     PROGRAM = "a program that receives"
@@ -31,14 +31,15 @@ HOLDERS: Final[Mapping[End, Holder]] = {
     End.ERASED: Holder.SETTLED,
     End.HEARD_ELSEWHERE: Holder.PRODUCER,
 }
-"""The party that must have listed a message, by its end. After any other end the system has it, and nobody lists it."""
+"""The party that must have listed a message, by its end. After any other end, the system has the message, and nobody
+lists it."""
 
 
 class Sent(NamedTuple):
-    """A message that was answered 200.
+    """A message for which the answer was 200.
 
-    way: the name of the way that it goes; a message that only serves a way has another name here.
-    text: the beginning of its body, which no other message has.
+    way: the name of the way that it goes; for a message that only serves a way, another name.
+    text: the beginning of its body, which is different for each message.
     """
 
     way: str
@@ -51,9 +52,9 @@ class Sent(NamedTuple):
 class Lists:
     """The records that senders and receivers keep, each independently.
 
-    answered: the producer's messages, by the identifier in the answer.
+    answered: the messages for which the producer got the answer 200, by the identifier in the answer.
     has: the holder of each message, by its text. A message keeps its text in all events, but not its identifier.
-    twice: messages that came to two holders, in words.
+    twice: the messages that came to two holders, described in words.
     """
 
     answered: dict[str, Sent] = field(default_factory=dict)

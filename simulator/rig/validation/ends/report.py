@@ -22,8 +22,8 @@ class EndsReport:
     """The results of a run.
 
     audit: the audit that was taken while everything ran.
-    trouble: the failure of the way that stopped the run; empty if it reached its end.
-    usage: the most that each program took in one of its lives.
+    trouble: the failure that stopped the run; empty if the run reached its end.
+    usage: the maximum resources that each program used in one of its lives.
     """
 
     audit: Audit
@@ -33,7 +33,7 @@ class EndsReport:
     usage: Mapping[str, NodeUsage] = field(default_factory=dict)
 
     def of(self, way: EndWay) -> Evidence | None:
-        """Return the evidence for the message that went a way; None if no message did."""
+        """Return the audit's evidence about the message that went a way; None if no message did."""
         messages = [message for message, sent in self.lists.answered.items() if sent.way == way.name]
         return self.audit.answered.get(messages[-1]) if messages else None
 
@@ -48,7 +48,8 @@ class EndsReport:
         return judged(NAME, found, self.lists.found(), excess(self.usage))
 
     def _otherwise(self) -> Iterator[str]:
-        """Yield statements of the audit that were not expected, or that the records of messages' holders contradict."""
+        """Yield statements of the audit that were not expected, or that contradict the records of the messages'
+        holders."""
         for way in WAYS:
             known = self.of(way)
             if known is not None and (end_of(known), reason_of(known)) != (way.end, way.reason):

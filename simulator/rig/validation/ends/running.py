@@ -1,4 +1,4 @@
-"""Sends a message on each of the ways, audits its holder, and compares that with the list of each party."""
+"""Sends a message on each of the ways, audits who holds it, and compares the result with the list of each party."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.ports import reserved_address
 
 SECONDS: Final = "0.02"
-"""The pause before a trigger's second and last attempt."""
+"""The pause, in seconds, before a trigger's second and last attempt."""
 
 
 async def validate_ends(begin: Callable[[str], None] = lambda name: None) -> EndsReport:
@@ -50,7 +50,7 @@ async def run_ends(folder: Path, begin: Callable[[str], None] = lambda name: Non
     """Send a message on every way in one system, which is stopped at the end.
 
     Args:
-        folder: for stores, logs and the history; they stay.
+        folder: the folder for stores, logs and the history, which stay there.
         begin: called with the name of each way before its message is sent.
     """
     trouble = ""

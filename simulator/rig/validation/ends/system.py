@@ -24,12 +24,12 @@ from mqproto.simulator.rig.validation.ends.lists import Holder, Lists, Sent
 from mqproto.simulator.topology import DeclaredQueue, places
 
 PATIENCE_S: Final = 30.0
-"""How long to wait for any event."""
+"""How many seconds to wait for any event."""
 LOOK_S: Final = 0.02
 SMALLEST_BYTES: Final = 64
-"""The size of the smallest body. It is longer than a message's id, which logs contain, too."""
+"""The size of the smallest body, in bytes. It is larger than that of a message's id, which logs contain, too."""
 LIMIT: Final = 100
-"""A number higher than that of the messages in any queue."""
+"""A limit that is higher than the number of messages in any queue."""
 LETTERS: Final = "deadxact"
 
 
@@ -73,7 +73,7 @@ class System(EdgeRig):
         """Wait until an event has happened.
 
         Raises:
-            WayError: it has not happened after PATIENCE_S.
+            WayError: the event has not happened after PATIENCE_S.
         """
         with trio.move_on_after(PATIENCE_S):
             while True:
@@ -94,10 +94,10 @@ class System(EdgeRig):
         size_bytes: int = 0,
         headers: Mapping[str, str] | None = None,
     ) -> str:
-        """Hand a message in, list it once it is answered 200, and return its identifier.
+        """Hand a message in, list it once the answer is 200, and return its identifier.
 
         Args:
-            text: the beginning of its body, if it is not the way's own message.
+            text: the beginning of its body, if the message is not the way's own.
         """
         text = text or key or way
         named = {"Idempotency-Key": key} if key else {}
@@ -132,7 +132,7 @@ class System(EdgeRig):
     # Those who receive
 
     async def receive(self, queue: str) -> None:
-        """Receive a message for good, as a program, from a queue of the destination."""
+        """Receive a message for good from a queue of the destination, as a program."""
         for message in await self.destination.receive(queue, timeout_s=PATIENCE_S):
             self.has(Holder.PROGRAM, message.body)
 
@@ -143,7 +143,7 @@ class System(EdgeRig):
             self.has(Holder.OPERATOR, taken[0].body)
 
     def has(self, holder: Holder, body: bytes) -> None:
-        """Record that a party has a message. A producer may learn about a message that a program has."""
+        """Record that a party has a message. A producer may also learn about a message that a program has."""
         text = _text(body)
         if (before := self.lists.has.get(text)) and holder is not Holder.PRODUCER:
             self.lists.twice.append(f"{text} came to {before}, and then to {holder}")
@@ -157,28 +157,28 @@ class System(EdgeRig):
     # Operators
 
     async def failure(self, key: str) -> FailedMessage:
-        """Return a failed message, as the desk shows it."""
+        """Return a failed message, as operators see it."""
         found, _ = await trio.to_thread.run_sync(failed_in, self.place, FailureFilter(names=[key]))
         if len(found) != 1:
             raise WayError(f"{key}: {len(found)} failures are called so")
         return found[0]
 
     async def retry(self, key: str) -> None:
-        """Do `mqproto failed retry`."""
+        """Do what `mqproto failed retry` does."""
         await desk.retry(self.place, "", [await self.failure(key)])
 
     async def send_back(self, key: str) -> None:
-        """Do `mqproto return`."""
+        """Do what `mqproto return` does."""
         failure = await self.failure(key)
         await desk.send_back(self.place, failure.node, failure.where, [failure.id])
 
     async def resolve(self, key: str) -> None:
-        """Do `mqproto failed resolve`."""
+        """Do what `mqproto failed resolve` does."""
         await desk.resolve(self.place, "", [await self.failure(key)], "the shop was called")
         self.has(Holder.SETTLED, key.encode())
 
     async def erase(self, key: str) -> None:
-        """Do `mqproto erase`."""
+        """Do what `mqproto erase` does."""
         erased = await erase(self.place, "", [key], "a person has asked for it")
         if not erased.is_whole:
             raise WayError(f"{key} is not erased: {erased}")
@@ -190,8 +190,8 @@ def _text(body: bytes) -> str:
 
 
 def script(cues: Mapping[str, Sequence[Cue]]) -> Callable[[str, bytes, int], Cue]:
-    """Return a script with cues by a message's text, for its first call, its second call, and so on. The last cue
-    repeats.
+    """Return a script with cues for a message's first call, its second call, and so on, by the message's text. The last
+    cue repeats.
     """
 
     def cue(key: str, body: bytes, call: int) -> Cue:

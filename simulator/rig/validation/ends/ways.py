@@ -1,8 +1,8 @@
-"""The ways in which a message can end, or go on. Each has its events, the holder afterwards, and the audit's name for
-that.
+"""The ways in which a message can end, or go on. Each way has its events, the holder of the message afterwards, and the
+audit's name for this outcome.
 
-Most ways have a queue of their own, of the same name, at the destination. Ways with a trigger share queues: `orders`
-has a complete trigger, `shop` one without a document history, `till` one without an error queue.
+Most ways have their own queue at the destination, under the name of the way. Ways with a trigger share queues: `orders`
+has a complete trigger, `shop` one without a document history, and `till` one without an error queue.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ async def deleted_on_its_way(system: System, way: str) -> None:
 
 
 async def deleted_at_the_intermediate(system: System, way: str) -> None:
-    """At that point, a message without a transaction belongs to the intermediate."""
+    """When it is deleted, a message without a transaction belongs to the intermediate."""
     await _deleted_there(system, way)
 
 
@@ -214,7 +214,7 @@ async def letter_taken(system: System, way: str) -> None:
 
 
 async def letter_purged(system: System, way: str) -> None:
-    """At that point, a message without a transaction belongs to the destination."""
+    """When the letter is purged, a message without a transaction belongs to the destination."""
     await purged(system, way)
     await _is_letter(system.destination, PLAIN_LETTERS, system, way)
     await system.destination.purge(PLAIN_LETTERS)
@@ -288,7 +288,7 @@ async def refused_without_an_error_queue(system: System, way: str) -> None:
 
 
 async def in_doubt(system: System, way: str) -> None:
-    """A trigger had begun to process it, and was killed."""
+    """A trigger had begun to process the message, and was killed."""
     await system.history.begin(f"trigger/destination\\{ORDERS}", way, "one that was killed")
     await _failed(system, way, ORDERS, DOUBTS)
 
@@ -352,10 +352,10 @@ async def copy_deleted_with_its_queue(system: System, way: str) -> None:
 
 
 class EndWay(NamedTuple):
-    """How a message ends, or goes on.
+    """A way in which a message ends, or goes on.
 
-    owner: its holder afterwards, in words for people.
-    end, reason: the audit's words for that.
+    owner: its holder afterwards, described for people.
+    end, reason: the audit's words for this outcome.
     first: the part of this way before its trigger is stopped, if another way does that.
     """
 
@@ -452,4 +452,4 @@ CUES: Final = {
     "retried-and-processed": [Cue.BUSINESS_ERROR, Cue.ACCEPT],
     "being-processed": [Cue.TIME_OUT],
 }
-"""The consumer's actions at a message's first call, its second, and so on, by the name of its way."""
+"""The consumer's actions at the first call for a message, at the second, and so on, by the name of its way."""
