@@ -1,7 +1,8 @@
-"""The guard of a node. It reads its own keys from files, and others' from the topology, for mqproto/security/guard.py.
+"""The guard of a node. It reads the node's own keys from files, and the keys of others from the topology, for
+mqproto/security/guard.py.
 
-The libraries take a tenth of a second to import. A node that has no keys, either its own or others', imports them only
-when a signed or encrypted message arrives.
+The libraries take a tenth of a second to import. A node without any keys imports them only when a signed or encrypted
+message arrives.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class NodeGuard:
     """The guard of a node, which reads keys when they are first needed, and when it is told that they have changed.
 
     The command that replaces keys tells one node after the other, but misses nodes that are just starting. So a message
-    may already need keys from new files: before the guard refuses a message, it looks at the files again.
+    may already need keys from new files. Before the guard refuses a message, it therefore looks at the files again.
     """
 
     def __init__(self, node: Node, keys: NodeKeys) -> None:

@@ -37,9 +37,9 @@ ASIDE: Final = "-until-"
 FORMS: Final = ("blob", "pem", "der", "cer")
 """The suffixes of files with public keys."""
 DAYS: Final = 3_650
-"""How long a self-signed certificate is valid."""
+"""For how many days a self-signed certificate is valid."""
 LIMIT_BYTES: Final = 2**20
-"""The most to read from a file; a key pair of 16,384 bits takes about 13 kB."""
+"""The maximum number of bytes to read from a file; a key pair of 16,384 bits takes about 13 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class KeyFiles:
         """Return the key pair for a use.
 
         Raises:
-            UsageError: there is none, others could read it, or it is damaged.
+            UsageError: there is no such key pair, others could read it, or it is damaged.
         """
         from mqproto.security import Certificate, KeyPair
 
@@ -136,7 +136,7 @@ class KeyFiles:
         return pairs
 
     def keep(self, kept: KeptKeyPair, date: str) -> Path | None:
-        """Write a key pair; set an old one aside and return its path.
+        """Write a key pair. If there is an old one, set it aside and return its path.
 
         date: goes into the name of the old file.
         """
@@ -177,7 +177,7 @@ class KeyFiles:
 
 
 class PublicFiles:
-    """The public files of a queue manager: its public keys, and the certificate that it signs with.
+    """The public files of a queue manager: its public keys, and the certificate with which it signs.
 
     folder: the folder, which is made with the first file. A file is named after its use: aes.blob, enhanced.pem,
         signing.cer, and signing-until-DATE.cer for a certificate that was replaced.
@@ -235,7 +235,7 @@ class PublicFiles:
 def keep_all(directory: Path, name: str, made: Iterable[KeptKeyPair], date: str) -> list[Path]:
     """Write key pairs for a node, and their public halves for others; return the paths of the old ones set aside.
 
-    date: goes into these names.
+    date: goes into the names of the old files.
 
     Raises:
         UsageError: they cannot be written.
@@ -273,7 +273,7 @@ def public_blob(kept: KeptKeyPair) -> bytes:
 
 
 def is_for_signatures(use: str) -> bool:
-    """Whether a key signs. The other keys are for key exchange."""
+    """Return whether a key signs. The other keys are for key exchange."""
     return use == SIGNING or use.startswith(OF_USER)
 
 
