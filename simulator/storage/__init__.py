@@ -11,8 +11,8 @@ shows all messages of a stopped node, and the older ones of a running node. `mqp
 `a.life` beside it shows whether a store was restored from a backup (witnesses/).
 
 While a store is open, `NAME-lock` beside it is locked: a second node is refused at once, and `sqlite3` may still read.
-The lock is the operating system's, so it ends with the process, however that ends. Every error is a `StoreError` of one
-line that says what to do. care/ has an operator's tools: for damage, copies, repairs, and stores that were moved.
+The operating system holds the lock, so it ends with the process, however that ends. Every error is a `StoreError` of
+one line that says what to do. care/ has operators' tools for damaged, copied, repaired and moved stores.
 """
 
 from mqproto.simulator.storage.log import LIMITS, LogLimits

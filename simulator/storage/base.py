@@ -1,6 +1,6 @@
 """The tables of a node's store: one SQLite file, one connection.
 
-A transaction is on disk at its end only if it is `flushed`; otherwise a power loss may undo it and all later ones. As
+A transaction is on disk at its end only if it is `flushed`. Otherwise a power loss may undo it and all later ones. As
 long as that can happen, the log has the same data.
 """
 
@@ -80,11 +80,12 @@ PRAGMAS: Final = (
 SOURCE_BYTE: Final = 17
 """The offset of the source in a packet: SourceQueueManager, after the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
 BUSY_RUNNING_MS: Final = 10
-"""How long another program's write may hold us up while we run. Our own write can wait, but the neighbours cannot."""
+"""How many milliseconds another program's write may hold us up while the node runs. Our own write can wait, but the
+neighbours cannot."""
 
 
 class Mark(NamedTuple):
-    """Where the log begins.
+    """The place where the log begins.
 
     segment: the first segment whose records the tables lack, or may lack.
     record: the number of its first record.
@@ -116,7 +117,7 @@ def made_counter(name: str, value: int) -> tuple[str, int]:
 
 
 def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
-    """Return the nodes that own the tables, and the place of the tables, from rows as they were read.
+    """Return the nodes that own the tables, and the place of the tables, from the rows that were read.
 
     Raises:
         DamageError: a row differs from the row that was written.
@@ -130,7 +131,7 @@ class StoreTables:
     Args:
         path: the file, which is made if it does not exist.
         node: the queue manager's GUID. A file that belongs to another node is refused.
-        files: the system's, or simulated ones.
+        files: the operating system's files, or simulated ones.
 
     Attributes:
         home: the place of the tables, according to the tables themselves.
@@ -145,10 +146,10 @@ class StoreTables:
         self._files = files
         self._node = node
         self.forgotten_count = 0
-        """How many sequences of strangers were forgotten because there were too many."""
+        """The number of sequences of strangers that were forgotten because there were too many."""
         self._may_grow = True
         self._found_hurt: list[int] = []
-        """Keys of messages that a start has found damaged."""
+        """The keys of messages that were found damaged at the start."""
         witness = self._found_witness()
         self._log_path = log_path(path)
         with explained_file(self._log_path):
@@ -201,7 +202,7 @@ class StoreTables:
     def let_grow(self, may_grow: bool) -> None:
         """Set whether the file may grow. If not, a transaction that needs more pages than the file has is undone.
 
-        SQLite's log must fit into the file, or that log would never end.
+        SQLite's log must fit into the file; otherwise that log could never be completed.
         """
         if may_grow == self._may_grow:
             return
@@ -220,7 +221,7 @@ class StoreTables:
         """Commit all writes of the block, or none if it raises.
 
         Args:
-            flushed: whether it is on disk when it ends, with all that came before.
+            flushed: whether the transaction is on disk when it ends, with all earlier ones.
 
         Raises:
             sqlite3.Error: none of the writes took effect.
@@ -252,7 +253,8 @@ class StoreTables:
 
     @contextmanager
     def seen_with(self, recent: RecentRows) -> Iterator[None]:
-        """In the block, this connection alone sees the rows, in memory. Nothing goes to the disk, which may be full.
+        """In the block, the rows are in memory, and only this connection sees them. Nothing goes to the disk, which may
+        be full.
 
         Raises:
             sqlite3.Error: the tables cannot be read.
@@ -291,7 +293,7 @@ class StoreTables:
         self.put_states(recent.states)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
-        """Put those of these messages that are damaged into the quarantine, unchanged.
+        """Put the damaged messages among these into the quarantine, unchanged.
 
         They stay among the other messages until they are removed. Nothing else in their rows can be used.
 
@@ -307,17 +309,18 @@ class StoreTables:
                 self.messages.mark([key for key in hurt if key not in copies])
 
     def set_aside_found(self) -> None:
-        """Set aside the damaged messages that a start found, once it has read the log and the counts are right."""
+        """Set aside the damaged messages that were found at the start, once the log has been read and the counts are
+        right."""
         self.set_aside(self._found_hurt, {})
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
-        """Write queues that are new or renamed. A queue may take the name that another has given up."""
+        """Write queues that are new or renamed. A queue may take a name that another queue has given up."""
         if rows := list(rows):
             self.db.executemany(GIVE_UP_NAME, ((row.queue, row.name) for row in rows))
             self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
 
     def put_identifiers(self, rows: list[IdentifierRow], forgotten: list[tuple[Guid, int, int]]) -> None:
-        """Forget identifiers, by source with the first and the last ordinal, then add these."""
+        """Forget identifiers, given by source and by first and last ordinal; then add these identifiers."""
         if forgotten:
             self.db.executemany(
                 "DELETE FROM message_id WHERE source = ? AND ordinal BETWEEN ? AND ?", forgotten
@@ -346,7 +349,8 @@ class StoreTables:
             run_many(UPSERT_OUTCOME, _with_checksums(kept))
 
     def _forget_sequences(self) -> None:
-        """If too many sequences gave up their places, forget some of them, first those of the host with the most."""
+        """If too many sequences have given up their places, forget some of them, beginning with the host that has the
+        most."""
         [(count,)] = self._rows("SELECT row_count FROM total WHERE name = 'incoming_sequence'")
         if count > SEQUENCES_KEPT:
             self.forgotten_count += self.db.execute(
@@ -354,7 +358,7 @@ class StoreTables:
             ).rowcount
 
     def put_home(self, home: Home) -> None:
-        """Record the place of the tables from now on."""
+        """Record that the tables are at this place from now on."""
         self.db.execute(
             "UPDATE node SET machine = ?, path = ?, inode = ?, checksum = ?",
             (*home, row_checksum((self._node, *home))),
@@ -362,7 +366,7 @@ class StoreTables:
         self.home = home
 
     def put_mark(self, mark: Mark) -> None:
-        """Record where the log begins from now on."""
+        """Record the place where the log begins from now on."""
         self.db.execute(
             "UPDATE log SET segment = ?, record = ?, is_begun = ?, checksum = ?", (*mark, row_checksum(mark))
         )
@@ -370,7 +374,7 @@ class StoreTables:
     # Reading
 
     def mark(self) -> Mark:
-        """Where the log begins."""
+        """The place where the log begins."""
         [mark] = whole_rows("log", self._rows("SELECT * FROM log"), made_mark)
         return mark
 
@@ -392,7 +396,7 @@ class StoreTables:
         return size_bytes
 
     def counts(self, kind: QueueKind) -> dict[int, int]:
-        """Return how many messages the queues of one kind have."""
+        """Return the number of messages in each queue of one kind."""
         return dict(self._rows("SELECT queue, message_count FROM queue WHERE kind = ?", (kind,)))
 
     def queues(self) -> list[QueueRow]:

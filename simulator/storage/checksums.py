@@ -1,9 +1,9 @@
 """The checksum of a row in the tables: CRC-32 over everything that the row contains, in one encoding.
 
-For a message it covers the packed numbers and then the packet; for everything else it covers the columns, as
+For a message, it covers the packed numbers and then the packet; for any other row, it covers the columns, as
 MessagePack. SQLite's own cksumvfs has a checksum for each page instead. It needs another driver, and a page whose write
-was lost still has a matching checksum. So queues and tables also keep how many rows they have and the sum of their
-checksums.
+was lost still has a matching checksum. To notice lost rows, queues and tables also keep the number of their rows and
+the sum of their checksums.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.turn.effects import POSITION_BITS, HurtPacket, MessageRow
 
 NUMBERS: Final = Struct("<QQ?q")
-"""The packed numbers: key, message_id, final_ack, expires_s."""
+"""The form of the packed numbers: key, message_id, final_ack and expires_s."""
 NEVER: Final = -1
-"""Used instead of the `expires_s` of a message that never expires."""
+"""The value used instead of the `expires_s` of a message that never expires."""
 SET_ASIDE: Final = -0x71756172
-"""Used instead of the checksum of a message in the quarantine, because it fits no message."""
+"""The value used instead of the checksum of a message in the quarantine, because no message has this checksum."""
 MESSAGE_COLUMNS: Final = "key, packet, message_id, final_ack, expires_s, checksum"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -34,17 +34,18 @@ T = TypeVar("T")
 
 
 def row_checksum(row: Iterable[Any]) -> int:
-    """The checksum of a row that is not a message."""
+    """Return the checksum of a row that is not a message."""
     return _crc(_encode(tuple(row)))
 
 
 def message_checksum(key: int, packet: bytes, message_id: int, final_ack: bool, expires_s: int | None) -> int:
-    """The checksum of a message."""
+    """Return the checksum of a message."""
     return _crc(packet, _crc(_pack(key, message_id, final_ack, NEVER if expires_s is None else expires_s)))
 
 
 def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, int, int | None, int]]:
-    """Return the columns of messages in the order of MESSAGE_COLUMNS, with the checksum, without a call for each row.
+    """Return the columns of messages in the order of MESSAGE_COLUMNS, with the checksum. There is no function call for
+    each row.
 
     `final_ack` is a number, because SQLite has no type for a bool, and its driver would search in vain for an adapter
     for each message.
@@ -83,7 +84,7 @@ def whole_message(
 
 
 def hurt_packet(packet: object, message_id: object) -> HurtPacket:
-    """The packet of a damaged message."""
+    """Return the packet of a damaged message."""
     hurt = HurtPacket(packet if isinstance(packet, bytes) else b"")
     hurt.message_id = message_id if isinstance(message_id, int) else 0
     return hurt

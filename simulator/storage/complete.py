@@ -19,7 +19,8 @@ SCHEMA_OF: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 
 
 def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
-    """Compare the tables with the counts of SQLite, queues and totals. This reads everything except long packets.
+    """Compare the tables with the counts of SQLite, of queues, and in the totals. This reads everything except the
+    contents of long packets.
 
     Returns:
         The keys of damaged messages. Damage in a long packet is not noticed.
@@ -56,7 +57,7 @@ def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
 
 
 def _see_that_none_lies_between(db: sqlite3.Connection, first: int, last: int) -> None:
-    """Check that there are no messages of queues that were never declared."""
+    """Check that there are no messages whose queues were never declared."""
     if (
         first <= last
         and db.execute("SELECT 1 FROM message WHERE key BETWEEN ? AND ?", (first, last)).fetchone()

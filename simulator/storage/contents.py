@@ -56,12 +56,12 @@ class Contents:
         self._recent = recent
         self._queues = {queue.queue: queue for queue in tables.queues()} | recent.states.queues
         self._numbers = {queue[1:4]: queue.queue for queue in self._queues.values()}
-        """Queues' numbers by kind, name and priority. Of several sequences to one destination, the last declared one
-        counts.
+        """Queues' numbers by kind, name and priority. Of several sequences to one destination, the one that was
+        declared last counts.
         """
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
-        """Add a transaction in the log, as returned by `resolved`. Return how many bytes of messages it adds."""
+        """Add a transaction of the log, as returned by `resolved`. Return how many bytes of messages it adds."""
         for queue in writes.queues:
             was = self._queues.get(queue.queue)
             if was is not None and self._numbers.get(was[1:4]) == queue.queue:
@@ -108,7 +108,8 @@ class Contents:
             return fitting(heapq.merge(stored, recent), limit, page.limit_bytes)
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
-        """Return messages of a queue with keys from first to last, in order: all, or only those with `final_ack`."""
+        """Return messages of a queue with keys from first to last, in order: either all, or only those with
+        `final_ack`."""
         rows = list(self._recent.messages.between(first, last))
         if self._tables.messages.may_have(first):
             gone, stored = self._recent.gone, self._tables.messages.between(first, last, finals=finals)
@@ -137,7 +138,7 @@ class Contents:
         """Return the transaction without `finals` and `moves`, and the messages that it removes from the tables.
 
         Raises:
-            AssertionError: it cannot be carried out.
+            AssertionError: the transaction cannot be carried out.
         """
         self._check_queues(writes.queues)
         if writes.finals or writes.moves:
@@ -159,7 +160,7 @@ class Contents:
         """Replace each move by an insertion of the message under its new key and a removal under its old key."""
         messages = {row.key: row for row in writes.messages}
         moved: dict[int, MessageRow] = {}
-        """Messages by their old keys. A message in two ranges of `finals` moves with the first of them."""
+        """The messages to move, by their old keys. A message in two ranges of `finals` moves with the first of them."""
 
         def move(row: MessageRow, new: int, expires_s: int | None) -> None:
             moved.setdefault(row.key, row._replace(key=new, expires_s=expires_s))
@@ -218,8 +219,8 @@ class Contents:
 def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
     """Return the longest prefix that keeps within both limits, but at least the first row if there is one.
 
-    Every read with a size limit uses this. The reader continues after the last row that it was given, so no row may
-    follow an omitted one.
+    Every read with a size limit uses this function. The reader continues after the last row that it was given, so an
+    omitted row must not be followed by another.
     """
     found: list[Row] = []
     size_bytes = 0
@@ -243,7 +244,7 @@ def load(tables: StoreTables, life: NewLife | None, used: Iterable[int]) -> Stor
     included.
 
     Args:
-        life: the life that is to begin.
+        life: the life that begins.
         used: the keys of messages in the log, and of messages that the log removes from the tables.
 
     Raises:

@@ -1,8 +1,8 @@
 """A node's disk in memory, with the contract of simulator/storage: it has exactly what was committed.
 
 `begin` takes a transaction, and `flush` makes it durable; `commit` does both. A crash between the two keeps all of the
-transaction or nothing, as the caller chooses. Unit tests run on this store. Simulated worlds run on the real store, and
-compare its contents with this one; a property test does so after each transaction.
+transaction or none of it, as the caller chooses. Unit tests run on this store. Simulated worlds run on the real store,
+and compare its contents with this one; a property test does so after each transaction.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Disk:
         self.outcomes: dict[tuple[bytes, int], OutcomeRow] = {}
         self.commit_count = 0
         self.size_bytes = 0
-        """The bytes that all messages take."""
+        """The number of bytes that all messages take."""
         self.room_bytes: int | None = None
-        """How many bytes of packets the disk has room for; None for a disk that never fills up."""
+        """The number of bytes of packets for which the disk has room; None for a disk that never fills up."""
         self.hurt: dict[int, HurtPacket] = {}
-        """The damaged messages, by key, as they are read. Everywhere else, this disk has their original packets."""
+        """The damaged messages, by key, as a node reads them. Everywhere else, this disk has their original packets."""
         self._shelves: dict[int, Shelf] = {}
         self._expiring: list[tuple[int, int]] = []
-        """`expires_s` and key of each message that expires, in order."""
+        """The `expires_s` and the key of each message that expires, in order."""
         self._pending: Writes | None = None
 
     # Writing
@@ -122,7 +122,7 @@ class Disk:
         self._apply(writes)
 
     def crash(self, *, kept: bool) -> None:
-        """Stop the machine. If `kept`, a transaction that was begun is completely on disk; otherwise it is lost."""
+        """Stop the machine. If `kept`, transactions that were begun are completely on disk; otherwise they are lost."""
         if kept and self._pending is not None:
             self.flush()
         self._pending = None
@@ -208,7 +208,8 @@ class Disk:
     # Reading
 
     def load(self) -> StoredState:
-        """Return everything that the node needs to start, oldest first. Of messages, only held ones are included."""
+        """Return everything that the node needs to start, oldest first. Of the messages, only held ones are
+        included."""
         queues = [self._stored_queue(self.queues[number]) for number in sorted(self.queues)]
         kept = [
             row
@@ -232,7 +233,8 @@ class Disk:
         )
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """Return the messages of a page as (position, packet, final_ack), or expired ones with their key instead."""
+        """Return the messages of a page as (position, packet, final_ack); expired ones have their key instead of the
+        position."""
         if isinstance(page, ReadExpired):
             expiring = (self._with_key(key) for _, key in self._expiring if key not in self.hurt)
             return fitting(expiring, page.limit_messages, page.limit_bytes)
@@ -281,16 +283,16 @@ class Disk:
         return {row.key: row for number in sorted(self._shelves) for row in self.rows(number)}
 
     def rows(self, queue: int) -> Iterator[MessageRow]:
-        """The messages of one queue, in order."""
+        """Return the messages of one queue, in order."""
         shelf = self._shelves[queue]
         return (shelf.rows[position] for position in shelf.positions)
 
     def row(self, key: int) -> MessageRow | None:
-        """The message with this key; None if there is none."""
+        """Return the message with this key; None if there is none."""
         return self._shelves[key >> POSITION_BITS].rows.get(key & LAST_POSITION)
 
     def between(self, first: int, last: int) -> list[MessageRow]:
-        """The messages of one queue with keys from first to last, both included."""
+        """Return the messages of one queue with keys from first to last, both included."""
         shelf = self._shelves.get(first >> POSITION_BITS)
         if shelf is None:
             return []
@@ -299,11 +301,11 @@ class Disk:
         return [shelf.rows[position] for position in shelf.positions[low:high]]
 
     def count(self, queue: int) -> int:
-        """How many messages a queue has."""
+        """Return the number of messages of a queue."""
         return len(self._shelves[queue].positions)
 
     def size_of(self, kind: QueueKind, name: str) -> int:
-        """The bytes that the messages of a queue take, in all its priorities."""
+        """Return the number of bytes that the messages of a queue take, in all its priorities."""
         return sum(
             self._shelves[number].size_bytes
             for number, queue in self.queues.items()
@@ -311,7 +313,7 @@ class Disk:
         )
 
     def waiting(self, kind: QueueKind) -> int:
-        """How many messages all queues of a kind have."""
+        """Return the total number of messages in all queues of a kind."""
         return sum(
             len(self._shelves[number].positions)
             for number, queue in self.queues.items()

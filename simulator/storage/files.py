@@ -17,23 +17,23 @@ from typing import Final, NamedTuple, Protocol
 from mqproto.simulator.base.storeerrors import StoreError, primary_code
 
 FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
-"""The request with which macOS flushes to the disk itself; None on other systems."""
+"""The request that makes macOS flush data to the disk itself; None on other systems."""
 MACHINE_ID: Final = Path("/etc/machine-id")
-"""The file with the machine's identifier. In most containers it is missing or empty."""
+"""The file with the machine's identifier. In most containers, this file is missing or empty."""
 BUSY_S: Final = 1.0
-"""How long another program's write to the file may hold us up when we open it."""
+"""How many seconds another program's write to the file may hold us up when we open it."""
 LOCK_WAIT_S: Final = 0.05
-"""How long to wait for a program that only looks at a lock, before checking whether a node holds it."""
+"""How many seconds to wait for a program that only checks a lock, before checking whether a node holds it."""
 LOOKS: Final = 200
-"""How often to check for a lock. Each check takes as long as a few SQLite statements."""
+"""The number of times that a lock is checked. Each check takes as long as a few SQLite statements."""
 
 
 PAGE_BYTES: Final = 8_192
-"""The size of a page of the tables."""
+"""The size of a page of the tables, in bytes."""
 LOG_ROOM_BYTES: Final = 2 << 20
-"""The size that SQLite's own log has from the start."""
+"""The size, in bytes, that SQLite's own log has from the start."""
 LOG_HEADER_BYTES: Final = 32
-"""The size of the header of SQLite's own log. SQLite reads it only if something follows."""
+"""The size, in bytes, of the header of SQLite's own log. SQLite reads the header only if something follows."""
 
 
 class WritableFile(Protocol):
@@ -43,7 +43,7 @@ class WritableFile(Protocol):
         """Write all parts, one after the other."""
 
     def allocate(self, size_bytes: int) -> None:
-        """Give the empty file this size. It is filled with zeros, and later writes within this size have room."""
+        """Give the empty file this size. It is filled with zeros, so that later writes within this size have room."""
 
     def flush(self) -> None:
         """Flush all writes to disk before this returns."""
@@ -59,8 +59,8 @@ DRAFT: Final = "-new"
 def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> WritableFile:
     """Make a file of this size that begins with these bytes, followed by zeros. It replaces any file with this name.
 
-    When this returns, the file is on disk with its name. The name appears only with the complete file. So a file with
-    another beginning, or a shorter file, is known to be damaged.
+    When this returns, the file is on disk with its name. The name appears only with the complete file. So a file that
+    has another beginning, or is shorter, is known to be damaged.
 
     Raises:
         OSError: the file cannot be made, and does not exist; an earlier file may still exist.
@@ -86,14 +86,14 @@ class Lock(Protocol):
     """A lock that is held until it is closed, or the process ends."""
 
     def close(self) -> None:
-        """Release it."""
+        """Release the lock."""
 
 
 class FileIdentity(NamedTuple):
-    """Identifies a file independently of its name: a copy is another file.
+    """Identifies a file independently of its name. A copy is another file.
 
     device: the file system, by its system's number for it until the next restart.
-    inode: its number there; 0 if there is no file.
+    inode: the file's number in that file system; 0 if there is no file.
     """
 
     device: int
@@ -153,17 +153,18 @@ class Files(Protocol):
         """Make SQLite write a log of its own, so that a transaction is complete or absent. Return whether it can."""
 
     def keep_room(self, path: Path) -> None:
-        """Give SQLite's log its room. If the tables are closed, set this room aside for the next log."""
+        """Give SQLite's log its room. If the tables are closed, this room is set aside for the next log."""
 
     def lock(self, path: Path) -> Lock:
-        """Hold the lock of a store. The file beside the store stays empty.
+        """Hold the lock of a store. The lock's file, beside the store, stays empty.
 
         Raises:
             StoreError: another store is open on the file, here or in another process.
         """
 
     def is_locked(self, path: Path) -> bool:
-        """Whether a store is open on the file, or this cannot be checked. The check does not block any start."""
+        """Return whether a store is open on the file, or whether this cannot be checked. The check does not block a
+        node that starts."""
 
 
 class SystemFile:
@@ -173,7 +174,7 @@ class SystemFile:
         self._file = file
 
     def write(self, offset: int, parts: list[bytes]) -> None:
-        """Write all parts. Mostly the system takes them all at once."""
+        """Write all parts. The system usually takes them all at once."""
         written = os.pwritev(self._file, parts, offset)
         if written < sum(map(len, parts)):
             rest = memoryview(b"".join(parts))
@@ -277,7 +278,7 @@ class SystemFiles:
         return db
 
     def _begin_log(self, path: Path, header: bytes) -> None:
-        """Begin SQLite's log with this header, if there is none. A full disk may not have the room."""
+        """Begin SQLite's log with this header, if there is none. A full disk may not have room for it."""
         log, _ = _log_and_room(path)
         if not header or not path.exists() or any(self.head(log, LOG_HEADER_BYTES)):
             return
@@ -364,7 +365,7 @@ def _locked(file: str) -> sqlite3.Connection:
 
 
 def _log_and_room(path: Path) -> tuple[Path, Path]:
-    """The path of SQLite's own log, and of the file that keeps its room while there is no log."""
+    """Return the paths of SQLite's own log, and of the file that keeps its room while there is no log."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-wal-room")
 
 

@@ -1,7 +1,7 @@
 """The log of a store: its segments, and how their contents move to the tables.
 
-Most of a record is obsolete by the time that the log has grown long. Only the current data of its oldest segment goes
-to the tables, a part of it with each further commit. Then the segment is removed.
+Most of a record is obsolete by the time that the log has grown long. Only the data of its oldest segment that is still
+current goes to the tables, a part of it with each further commit. Then the segment is removed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ class LogLimits(NamedTuple):
     """Limits for the data that is only in the log.
 
     segment_bytes: the length of a segment, unless a single record is longer.
-    segments: the most segments; with one more, the oldest goes to the tables.
+    segments: the maximum number of segments; with one more, the oldest goes to the tables.
     memory_bytes: roughly how much memory the messages that are only in the log may take; with more, the oldest segment
-    goes to the tables.
-    slice_messages, slice_bytes: how much goes to the tables with a commit; or twice as much as the commit has, if that
-    is more.
-    reserve_bytes: how much to set aside for the log on a full disk; 0 for nothing. One share has room for the most that
-        neighbours can bring with one batch (simulator/node/turns.py).
+    goes to the tables. slice_messages, slice_bytes: how many messages and bytes go to the tables with a commit, or
+    twice as many as the commit has, if that is more. reserve_bytes: the room to set aside for the log on a full disk; 0
+    for none. One share has room for the maximum that neighbours can send in one batch (simulator/node/turns.py).
     """
 
     segment_bytes: int = 8 << 20
@@ -51,23 +49,22 @@ class LogLimits(NamedTuple):
 
 LIMITS: Final = LogLimits()
 REMOVALS: Final = 8
-"""How many messages can leave the tables in the time in which one message enters them."""
+"""The number of messages that can be removed from the tables in the time in which one message is added."""
 SCANNED_MESSAGES: Final = 5_000
-"""How many messages of a segment are checked with each commit, to find those that are still in the store."""
+"""The number of messages of a segment that are checked with each commit, to find those that are still in the store."""
 SMALLEST_BYTES: Final = 512
-"""The size of a segment on a disk without room for a larger one."""
+"""The size, in bytes, of a segment on a disk without room for a larger one."""
 OVERDRAFT: Final = 4
-"""How many times the size in `LogLimits` the log may have while the tables cannot be written."""
+"""The factor by which the log may exceed the size in `LogLimits` while the tables cannot be written."""
 
 
 @dataclass(slots=True)
 class _Due:
     """The data that has to go to the tables before the oldest segment can be removed.
 
-    keys: the keys of the messages that the segment put into the store; those still in the store have to go.
-    looked_at: how many of these keys are done.
-    removals, identifiers: how many of the removals and identifiers that only the log has are due, the oldest first. The
-        rest belongs to later segments.
+    keys: the keys of the messages that the segment has added to the store. Those that are still in the store have to go
+    to the tables. looked_at: how many of these keys have been checked. removals, identifiers: how many of the removals
+    and of the identifiers that only the log has are due, the oldest first. The rest belong to later segments.
     """
 
     keys: list[int]
@@ -80,13 +77,13 @@ class Log:
     """The log of one store. The caller has the lock that readers of log and tables need.
 
     Args:
-        found: the data that a start has found and left in the log.
+        found: the data that was found at the start and left in the log.
 
     Attributes:
         recent: the data that the log has and the tables lack.
         next_record: the number of the next record.
         is_usable: whether log and tables are in step, so that the store can continue.
-        is_overdrawn: whether the log has more than it should, because the tables cannot take more.
+        is_overdrawn: whether the log has more data than it should, because the tables cannot take more.
     """
 
     def __init__(
@@ -105,9 +102,10 @@ class Log:
         self._mark, self._older = found.mark, found.segments
         """Full segments, the oldest first."""
         self._segment = self._older.pop() if self._older else None
-        """The segment that is written to."""
+        """The segment to which records are written."""
         self._due: _Due | None = None
-        """The data that still has to go from the oldest segment to the tables; None if nothing has to go yet."""
+        """The data that still has to go from the oldest segment to the tables; None if nothing has to go to them
+        yet."""
 
     def close(self) -> None:
         """Release the segments."""
@@ -117,11 +115,11 @@ class Log:
         self._older, self._segment = [], None
 
     def segments(self) -> list[LogSegment]:
-        """Return all segments; the last one is written to."""
+        """Return all segments. Records are written to the last one."""
         return [*self._older, *([self._segment] if self._segment else [])]
 
     def copies_of(self, keys: set[int], files: Files, node: Guid) -> dict[int, MessageRow]:
-        """Return those of these messages that are also in the log, as they were written."""
+        """Return the messages among these that are also in the log, as they were written."""
         segments = self.segments()
         return {
             row.key: row
@@ -146,7 +144,7 @@ class Log:
         )
 
     def segment_for(self, writes: Writes) -> LogSegment:
-        """Return the segment for the next record. This also keeps the log within its limits."""
+        """Return the segment for the next record, and keep the log within its limits."""
         if self._segment is None:
             return self.begin()
         if not self.has_work():
@@ -197,7 +195,8 @@ class Log:
         return segment
 
     def finds_room(self, needed_bytes: int) -> bool:
-        """Find room for a large batch, if necessary in a segment of its own; the reserve is not used."""
+        """Find room for a large batch, if necessary in a separate segment. The reserve is not used. Return whether
+        there is room."""
         if self._segment is not None and self._segment.free_bytes >= needed_bytes:
             return True
         try:
@@ -230,7 +229,8 @@ class Log:
         """Move some of the due data to the tables. If that is not possible now, each commit tries again.
 
         Raises:
-            StoreError, sqlite3.Error: the disk fails, or has long been full, or another program has long used the file.
+            StoreError, sqlite3.Error: the disk fails, has been full for long, or another program has used the file for
+            long.
         """
         limits = self._limits
         try:
@@ -255,7 +255,8 @@ class Log:
             self.is_overdrawn = False
 
     def _spill(self, limit: int, limit_bytes: int) -> None:
-        """Move at most `limit` messages from the oldest segment to the tables, and as many other rows of each kind.
+        """Move at most `limit` messages from the oldest segment to the tables, and at most as many other rows of each
+        kind.
 
         Raises:
             WitnessFullError, sqlite3.Error: the tables are unchanged.

@@ -1,6 +1,6 @@
 """The contents of the log that are not in the tables yet: messages, and other rows.
 
-Messages come at the end of a queue and mostly leave at its front, many at a time, so most of the work is done
+Messages are added at the end of a queue and mostly leave at its front, many at a time, so most of the work is done
 by a few calls for each transaction.
 """
 
@@ -26,11 +26,11 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 
 ROW_BYTES: Final = 400
-"""The bytes that a message takes in memory besides its packet."""
+"""The number of bytes that a message takes in memory in addition to its packet."""
 
 
 Size = Sequence[int]
-"""A message's part in its queue's totals: the size of its packet, `final_ack`, and its checksum."""
+"""What a message adds to its queue's totals: the size of its packet, `final_ack`, and its checksum."""
 
 
 class RecentRows:
@@ -51,22 +51,23 @@ class RecentRows:
 
     @property
     def size_bytes(self) -> int:
-        """By how many bytes moving these rows changes the size of the tables' messages, which usually shrinks."""
+        """The number of bytes by which the messages in the tables grow when these rows are moved there. It is usually
+        negative."""
         return self.messages.size_bytes - sum([size[0] for size in self.gone.values()])
 
     @property
     def removal_count(self) -> int:
-        """How many rows of the tables have to be removed or changed."""
+        """The number of rows of the tables that have to be removed or changed."""
         return len(self.gone) + len(self.lasting) + len(self.states.forgotten_identifiers)
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """Add a record that was put into the log.
 
         Args:
-            gone: the messages that it removes from the tables, without messages already in `gone`.
+            gone: the messages that the record removes from the tables, without messages already in `gone`.
 
         Returns:
-            How many bytes of messages it has added.
+            The number of bytes of messages that the record has added.
         """
         before_bytes = self.messages.size_bytes
         if writes.messages:
@@ -100,7 +101,8 @@ class RecentRows:
         *,
         with_states: bool,
     ) -> None:
-        """Forget these rows, all lasting keys and queues, which the tables now have; on request, all other states."""
+        """Forget these rows and all lasting keys and queues, which the tables now have; on request, forget all other
+        states, too."""
         if rows:
             self.messages.take_keys([row.key for row in rows])
         for key in gone:
@@ -115,7 +117,7 @@ class RecentRows:
 
 
 class RecentMessages:
-    """Messages by key.
+    """The messages in the log that the tables lack, by key.
 
     Attributes:
         size_bytes: the bytes of their packets.
@@ -127,11 +129,11 @@ class RecentMessages:
         self._keys: defaultdict[int, list[int]] = defaultdict(list)
         """The keys of each queue, in order."""
         self._expiring: list[tuple[int, int]] = []
-        """`expires_s` and key of each message that expires, in order."""
+        """The `expires_s` and the key of each message that expires, in order."""
 
     @property
     def memory_bytes(self) -> int:
-        """Roughly how many bytes of memory the messages take."""
+        """The approximate number of bytes of memory that the messages take."""
         return self.size_bytes + ROW_BYTES * len(self.rows)
 
     def put(self, rows: list[MessageRow]) -> None:
@@ -187,7 +189,7 @@ class RecentMessages:
         return row is not None
 
     def between(self, first: int, last: int, limit: int | None = None) -> Iterator[MessageRow]:
-        """The messages of one queue with keys from first to last, both included; at most `limit`.
+        """Return the messages of one queue with keys from first to last, both included; at most `limit`.
 
         They are looked up one by one, because the tables may have all messages of a page.
         """
@@ -199,11 +201,11 @@ class RecentMessages:
         return map(self.rows.__getitem__, keys)
 
     def expiring(self, limit: int) -> list[tuple[int, int]]:
-        """Return `expires_s` and key of the messages that expire first."""
+        """Return the `expires_s` and the key of each of the messages that expire first."""
         return self._expiring[:limit]
 
     def count(self, queue: int) -> int:
-        """How many messages a queue has here."""
+        """Return the number of messages that a queue has here."""
         return len(self._keys.get(queue, ()))
 
     def _gone(self, keys: list[int]) -> list[MessageRow]:
@@ -260,7 +262,7 @@ class RecentStates:
         self.outcomes.clear()
 
     def first_identifiers(self, limit: int) -> list[IdentifierRow]:
-        """The oldest identifiers, at most `limit`."""
+        """Return the oldest identifiers, at most `limit`."""
         return list(islice(self.identifiers.values(), limit))
 
     def _add_identifiers(self, rows: Iterable[IdentifierRow]) -> None:
@@ -278,7 +280,7 @@ class RecentStates:
 
 
 def in_order(keys: list[int]) -> bool:
-    """Whether each key is greater than the key before it."""
+    """Return whether each key is greater than the key before it."""
     return all(map(lt, keys, islice(keys, 1, None)))
 
 
@@ -290,7 +292,7 @@ def runs(keys: list[int]) -> list[tuple[int, int]]:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the same keys as the fewest ranges, each within one queue."""
+    """Return the keys of these ranges as the fewest ranges, each within one queue."""
     result: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1 and first >> POSITION_BITS == result[-1][1] >> POSITION_BITS:

@@ -1,7 +1,7 @@
 """The contents of a log's segment: one record for each transaction, as bytes.
 
 A record does not have `finals` or `moves`: the store has looked up their messages, and writes additions and removals
-instead. So a record means the same for any state of the tables, and can be carried out twice.
+instead. So the meaning of a record does not depend on the state of the tables, and a record can be carried out twice.
 
 The numbers of messages are in columns and the packets one after the other, so one call of `struct` and one of `join`
 encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with everything except the packets,
@@ -30,9 +30,10 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 
 COUNTS: Final = Struct("<IIII")
-"""The numbers of messages, of ranges of removed keys and of lasting keys; and the number of bytes of MessagePack."""
+"""The form of four numbers: those of messages, of ranges of removed keys and of lasting keys; and the number of bytes
+of MessagePack."""
 NEVER: Final = -1
-"""Used instead of the `expires_s` of a message that never expires."""
+"""The value used instead of the `expires_s` of a message that never expires."""
 
 
 class States(msgspec.Struct, array_like=True):
@@ -170,5 +171,5 @@ def _states(writes: Writes) -> States:
 
 def _columns(count: int) -> str:
     """Return the format of the columns: keys, message_ids, expiry times, packet lengths, whether each message is kept
-    for a FinalAck, and the packets' checksums."""
+    for a FinalAck, and checksums of packets."""
     return f"<{count}Q{count}Q{count}q{count}I{count}?{count}I"

@@ -31,9 +31,9 @@ from mqproto.wire.guid import Guid
 
 
 class Recovered(NamedTuple):
-    """The findings of a start.
+    """What was found when the store was opened.
 
-    mark: where the log begins.
+    mark: the place where the log begins.
     notices: facts about the start for an operator, one line each.
     record: the number of the next record.
     recent: the rows that the tables still lack; empty if they had room for all.
@@ -53,7 +53,7 @@ def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> Sto
     """Return the witness of a store's log. A store that never had a log gets a new one.
 
     Raises:
-        LifeFullError: a life is to begin, and the disk has no room for the file.
+        LifeFullError: a life is about to begin, and the disk has no room for the file.
         StoreError: the witness is missing, damaged or another node's.
     """
     mark = tables.mark()
@@ -73,9 +73,9 @@ def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> Sto
 
 
 def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path, node: Guid) -> Recovered:
-    """Move the log to the tables. Then no segment is left, unless the disk has no room for the move.
+    """Move the log to the tables. Afterwards, no segment is left, unless the disk has no room for the move.
 
-    Nothing is changed before the whole log has been read. If the process dies meanwhile, the next one starts again.
+    Nothing is changed before the whole log has been read. If the process dies meanwhile, the next process starts again.
 
     Raises:
         StoreError: the log is damaged or incomplete, or the disk fails.
@@ -152,7 +152,7 @@ def take_again(recent: RecentRows, tables: StoreTables, writes: Writes) -> None:
 
 
 def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
-    """Flush the last record, because a killed process may not have flushed it, although the system has it.
+    """Flush the last record. A killed process may not have flushed it, although the operating system has it.
 
     Without this, a power loss could undo the record after the store has acted on it.
     """
@@ -165,7 +165,7 @@ def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
 
 
 def _leave_out_what_the_tables_have(tables: StoreTables, recent: RecentRows) -> None:
-    """Leave out the part that an earlier process has moved to the tables."""
+    """Leave out the part of the log that an earlier process has moved to the tables."""
     rows = recent.messages.rows
     there = tables.messages.those_there(rows)
     recent.lasting |= {key for key in there if rows[key].expires_s is None}
@@ -183,7 +183,7 @@ def _see_that_none_is_missing(path: Path, mark: Mark, names: list[SegmentName]) 
 def _see_that_the_witness_agrees(
     path: Path, mark: Mark, names: list[SegmentName], witness: StoreWitness, record: int
 ) -> None:
-    """Check that the log has every record reported as on disk, and that the tables are not newer."""
+    """Check that the log has every record that was reported to be on disk, and that the tables are not newer."""
     if record <= witness.record:
         gone = (
             f"record {record} is" if record == witness.record else f"records {record} to {witness.record} are"

@@ -1,9 +1,10 @@
-"""A file that is set aside for the day on which the disk is full, `a.sqlite-reserve`.
+"""A file, `a.sqlite-reserve`, that is set aside for the day on which the disk is full.
 
 It is filled with zeros, which keep its room. When the log finds no room for its next segment, the reserve becomes that
-segment, which needs no further room: its header is written in place, and it gets the segment's name. From then on the
-node does not accept anything that enlarges the store; writes that shrink it go to the reserve. A segment whose records
-are all in the tables is then wiped and set aside again. If it were removed, another program could take the room.
+segment, which needs no further room: its header is written in place, and it gets the segment's name. From then on, the
+node does not accept anything that enlarges the store; writes that shrink the store go to the reserve. A segment whose
+records are all in the tables is then wiped and set aside again. If it were removed, another program could take the
+room.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ from mqproto.simulator.storage.segments import (
 from mqproto.wire.guid import Guid
 
 SHARES: Final = 3
-"""The shares of the reserve. Applications and neighbours may each fill one with a batch; the third is to make room."""
+"""The number of shares of the reserve. A batch of applications and one of neighbours may each fill one share; the third
+is for making room."""
 SMALLEST_SHARE: Final = 8
-"""A disk with little room has a smaller reserve, down to this fraction (1/N)."""
+"""The divisor down to which a reserve may be smaller than usual, on a disk with little room."""
 
 
 class Reserve:
-    """The reserve of one store, and the maker of its log's segments.
+    """The reserve of one store, which also makes the segments of its log.
 
     Args:
         store: the file of the tables.
-        wanted_bytes: how much to set aside; with 0 there is no reserve, and `is_missing` is False.
+        wanted_bytes: how many bytes to set aside; with 0, there is no reserve, and `is_missing` is False.
         segment_bytes: the usual size of a segment.
 
     Attributes:
-        size_bytes: how much is set aside; 0 if nothing is.
+        size_bytes: how many bytes are set aside; 0 if none are.
     """
 
     def __init__(self, files: Files, store: Path, node: Guid, wanted_bytes: int, segment_bytes: int) -> None:
@@ -70,7 +72,7 @@ class Reserve:
         """Make the reserve, as large as there is room for. Replace a short reserve once there is room for a full one.
 
         Raises:
-            StoreError: the disk fails, other than by being full.
+            StoreError: the disk fails for another reason than being full.
         """
         if not self.is_short:
             return
@@ -105,7 +107,8 @@ class Reserve:
         return True
 
     def segment(self, number: int, record: int, needed_bytes: int) -> LogSegment:
-        """Make a segment of the usual size, or one as large as the disk has room for, or one from the reserve.
+        """Make a segment of the usual size; or else the largest for which the disk has room; or else one from the
+        reserve.
 
         Raises:
             DiskFullError: there is no room for the needed bytes.
@@ -158,7 +161,7 @@ class Reserve:
         return LogSegment(self._files, path, header, file)
 
     def take(self, segment: LogSegment) -> None:
-        """Take a segment that the log no longer needs: make it the reserve if that is missing, or remove it.
+        """Take a segment that the log no longer needs: make it the reserve if there is none, or remove it.
 
         Raises:
             StoreError: the disk fails.
@@ -189,5 +192,5 @@ class Reserve:
 
 
 def reserve_path(store: Path) -> Path:
-    """The file of a store's reserve."""
+    """Return the path of a store's reserve."""
     return store.with_name(f"{store.name}-reserve")

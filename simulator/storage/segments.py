@@ -1,14 +1,14 @@
 """The log in front of the tables: files to which each transaction is appended and flushed.
 
 They are beside the tables: `a.sqlite-log-000001` and so on. A segment has a header and then records, each with its
-length, checksums and its number; numbers continue from segment to segment. A record begins with the segment's salt,
+length, its checksums and its number. Numbers continue from segment to segment. A record begins with the segment's salt,
 which is secret, so no packet can look like a record. A segment has its full size from the start, filled with zeros. A
 shorter segment, or one with bytes that are neither a whole record nor zero, is damaged.
 
-A crash can leave a last record with zero sectors. After a power loss these may be any of its sectors; after a kill they
-are all sectors from the end of a page on, because the system writes page by page. Such a record was never reported as
-on disk. The witness beside the log (witness.py) has the newest record that was reported. Any other mismatch is reported
-as damage.
+A crash can leave sectors of the last record zero. After a power loss, these may be any of its sectors. After a kill,
+they are all sectors from the end of a page on, because the system writes page by page. Such a record was never reported
+to be on disk. The witness beside the log (witness.py) has the number of the newest record that was reported. Any other
+mismatch is reported as damage.
 """
 
 from __future__ import annotations
@@ -36,30 +36,32 @@ MAGIC: Final = b"mqprolog"
 VERSION: Final = 2
 SALT_BYTES: Final = 8
 SECTOR_BYTES: Final = 512
-"""A disk writes a sector of this many bytes completely or not at all."""
+"""The size of a sector in bytes. A disk writes a sector completely or not at all."""
 HEADER: Final = Struct(f"<8sI16sQQQ{SALT_BYTES}sI")
-"""The header: magic, version, the node's GUID, the segment's number and its first record's number, the file's size, the
-salt; and their checksum."""
+"""The form of the header: magic, version, the node's GUID, the segment's number and its first record's number, the
+file's size, the salt, and the checksum of all these."""
 LENGTHS: Final = Struct(f"<{SALT_BYTES}sII")
-"""A record begins with the salt, the number of bytes between here and its packets, and the size of the packets."""
+"""The form of a record's beginning: the salt, the number of bytes between its head and its packets, and the size of the
+packets."""
 HEAD: Final = Struct(f"<{LENGTHS.size}sII")
-"""The head of a record: the lengths, their checksum, and the checksum of all bytes between the head and the packets."""
+"""The form of the head of a record: the lengths, their checksum, and the checksum of all bytes between the head and the
+packets."""
 CHECKSUM_BYTES: Final = 4
 NUMBER: Final = Struct("<Q")
-"""The number of a record, which comes first in the bytes before its packets."""
+"""The form of the number of a record, which comes first in the bytes before its packets."""
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors after which room can be made while the node runs."""
+"""The errors after which room can be made while the node runs."""
 NO_ROOM: Final = FULL | {errno.EFBIG}
-"""Errors after which there may be room for a smaller file."""
+"""The errors after which there may still be room for a smaller file."""
 
 
 class DamagedFileError(StoreError):
-    """A file beside the tables differs from what was written there."""
+    """A file beside the tables does not have the data that was written to it."""
 
 
 class SegmentName(NamedTuple):
-    """A file of a log."""
+    """The name of a file of a log."""
 
     number: int
     path: Path
@@ -93,7 +95,7 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A transaction in the form in which the log has it.
+    """A transaction in the form that it has in the log.
 
     keys: the keys of the messages that it puts into the store, in their order.
     """
@@ -111,7 +113,7 @@ class Record(NamedTuple):
         return cls(NUMBER.pack(number) + head, packets, size_bytes, [row.key for row in writes.messages])
 
     def after(self, salt: bytes) -> bytes:
-        """Return the record as bytes, in a segment with this salt."""
+        """Return the record as bytes, for a segment with this salt."""
         packets_bytes = self.size_bytes - HEAD.size - len(self.head)
         lengths = LENGTHS.pack(salt, len(self.head), packets_bytes)
         start = HEAD.pack(lengths, zlib.crc32(lengths), zlib.crc32(self.head))
@@ -119,10 +121,10 @@ class Record(NamedTuple):
 
 
 class LogSegment:
-    """A segment that is open for writing. `create` makes it; `append` adds to it.
+    """A segment that is open for writing. `create` makes it, and `append` adds to it.
 
     Attributes:
-        used_bytes: the bytes of header and records.
+        used_bytes: the number of bytes that the header and the records take.
         keys: the keys of all messages that its records put into the store, in their order.
         is_sound: whether it is known to contain only whole records. After a failed flush, only reading it can show
             this.
@@ -156,7 +158,8 @@ class LogSegment:
 
     @classmethod
     def gone_on(cls, files: Files, found: FoundSegment, keys: list[int]) -> Self:
-        """Open a segment that was found, to write after its last whole record. A half-written record there is wiped.
+        """Open a segment that was found, in order to write after its last whole record. A half-written record there is
+        wiped.
 
         Raises:
             StoreError: it cannot be opened or written.
@@ -171,15 +174,15 @@ class LogSegment:
 
     @property
     def free_bytes(self) -> int:
-        """How many bytes are free for records."""
+        """The number of bytes that are free for records."""
         return self.size_bytes - self.used_bytes
 
     def has_room_for(self, record: Record) -> bool:
-        """Whether the record fits into the free space."""
+        """Return whether the record fits into the free space."""
         return record.size_bytes <= self.free_bytes
 
     def append(self, record: Record) -> None:
-        """Put a record, for which there is room, on disk with one write and one flush.
+        """Put a record on disk, with one write and one flush. There must be room for it.
 
         Raises:
             StoreError: if `is_sound`, the record is not on disk; otherwise it may be.
@@ -217,7 +220,7 @@ class FoundSegment:
 
     Attributes:
         torn: the report about a last record that was dropped; empty if none was.
-        used_bytes: the bytes of header and whole records, once all of these were read.
+        used_bytes: the number of bytes that the header and the whole records take, once all of these have been read.
 
     Raises:
         StoreError: it cannot be read, is damaged, or is another node's.
@@ -232,7 +235,7 @@ class FoundSegment:
 
     @classmethod
     def read(cls, files: Files, name: SegmentName, node: Guid) -> Self:
-        """Read it from its file.
+        """Read the segment from its file.
 
         Raises:
             StoreError: it cannot be read, is damaged, or is another node's.
@@ -266,7 +269,8 @@ class FoundSegment:
         self._data = b""
 
     def records(self, *, is_last: bool, acknowledged: int) -> Iterator[Writes]:
-        """Yield its transactions, in order; in the last segment, without a record that was only partly written.
+        """Yield the segment's transactions in order. In the last segment, a record that was only partly written is left
+        out.
 
         Args:
             acknowledged: the number of a record that is known to have been completely on disk.
@@ -310,7 +314,7 @@ class FoundSegment:
         return following if following >= 0 else None
 
     def _flipped(self, at: int) -> str:
-        """Return a report if all bytes from there on are zero except for one bit; otherwise an empty text."""
+        """Return a report if all bytes from this place on are zero except for one bit; otherwise an empty text."""
         rest = self._data[at:].strip(b"\0")
         if len(rest) != 1 or rest[0].bit_count() != 1:
             return ""
@@ -327,7 +331,8 @@ class FoundSegment:
         )
 
     def _found(self, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
-        """Return head and packets of the record at a place; None if there is no record, or its head is damaged."""
+        """Return the head and the packets of the record at a place; None if there is no record, or its head is
+        damaged."""
         lengths = self._lengths(data, at)
         if lengths is None:
             return None
@@ -354,10 +359,10 @@ class FoundSegment:
         return start, middle, end
 
     def _may_be_torn(self, at: int) -> bool:
-        """Whether a power loss during the write of one record can have left the bytes there.
+        """Return whether a power loss during the write of one record can have left the bytes at this place.
 
-        If so, each of its sectors is either still zero or completely written, and at least one is zero. Nothing follows
-        it. Its first bytes, if they were written, give its length.
+        If so, each sector of the record is either still zero or completely written, and at least one is zero. Nothing
+        follows the record. Its first bytes, if they were written, give its length.
         """
         data = self._data
         if at + HEAD.size > len(data):
@@ -383,7 +388,7 @@ class FoundSegment:
 
 
 def named(rows: list[MessageRow]) -> str:
-    """Name some messages for people, in one line."""
+    """Return words for these messages, in one line for people."""
     first = rows[0]
     others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return (
@@ -401,7 +406,7 @@ def _is_zero(data: bytes, start: int, end: int) -> bool:
 
 
 def segment_path(store: Path, number: int) -> Path:
-    """The file of a segment of a store's log."""
+    """Return the path of a segment of a store's log."""
     return store.with_name(f"{store.name}-log-{number:06}")
 
 
@@ -411,7 +416,7 @@ def store_of(path: Path) -> Path:
 
 
 def segments_of(files: Files, store: Path) -> list[SegmentName]:
-    """The segments beside a store, in order.
+    """Return the segments beside a store, in order.
 
     Raises:
         StoreError: the folder cannot be read.
@@ -429,7 +434,7 @@ def damaged(path: Path, what: str) -> StoreError:
 
 
 def another_nodes(path: Path, owner: Guid, node: Guid) -> StoreError:
-    """The error for a file that belongs to another node."""
+    """Return the error for a file that belongs to another node."""
     return StoreError(
         f"{path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
     )

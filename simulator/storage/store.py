@@ -1,7 +1,7 @@
 """A node's disk: a log to which each transaction is appended, and tables for data that lasts longer.
 
-`Store.commit` writes one record to the log, flushes it, and keeps its contents in memory. Most messages leave within a
-second; `log.py` moves the others to the tables.
+`Store.commit` writes one record to the log, flushes it, and keeps its contents in memory. Most messages leave the store
+within a second; `log.py` moves the others to the tables.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from mqproto.wire.guid import Guid
 
 SYSTEM_DICE: Final = random.SystemRandom()
 TABLES_PART: Final = 12
-"""The divisor of the reserve's size that gives the room which the tables set aside as well."""
+"""The reserve's size is divided by this number to get the room that the tables also set aside."""
 
 
 class Store:
     """The store of one queue manager.
 
     Args:
-        path: the file of the tables, with the log beside it. The file is made if it is missing, but its folder is not.
+        path: the file of the tables, with the log beside it. The file is made if it is missing; its folder is not made.
         node: the queue manager's GUID. A file of another queue manager is refused.
         limits: limits for the data that is only in the log.
-        files: the system's, or simulated ones.
+        files: the operating system's files, or simulated ones.
         dice: chooses the first MessageID of a life.
         is_adopted: whether an operator has said that the store was moved here, and another life begins.
         again: the options that a proposed command needs to find the node, after a space.
@@ -104,7 +104,7 @@ class Store:
                 found = recover(files, self._tables, self._witness, place, node)
                 self.notices, self.unfinished = found.notices, found.unfinished
                 """Facts for an operator about the state in which the store was found, one line each; and the report
-                about a record that a kill cut short and that was never confirmed, or an empty text."""
+                about a record that was cut short by a kill and never confirmed, or an empty text."""
                 self._reserve = Reserve(files, place, node, limits.reserve_bytes, limits.segment_bytes)
                 self._log = Log(limits, self._reserve, self._tables, found, self._witness, self._identity)
                 self._recent = self._log.recent
@@ -118,7 +118,7 @@ class Store:
                 self._tables.set_room_aside(limits.reserve_bytes // TABLES_PART)
                 files.keep_room(place)
             self.size_bytes = self._tables.size_bytes() + self._recent.size_bytes
-            """The bytes that all messages take, without the disk's overhead."""
+            """The number of bytes that all messages take, without the disk's overhead."""
             self._tables.db.execute(f"PRAGMA busy_timeout = {BUSY_RUNNING_MS}").close()
             self._remember_log()
             undo.pop_all()
@@ -148,24 +148,24 @@ class Store:
                 self._witness.flush()
 
     def _all_seen(self) -> AbstractContextManager[None]:
-        """Within the block, the tables also show the rows that a start found in the log and could not move there."""
+        """Within the block, the tables also show rows found in the log at the start that could not be moved there."""
         return self._tables.seen_with(self._recent) if self._log.segments() else nullcontext()
 
     @property
     def life(self) -> NewLife | None:
-        """The life that the next transaction is to begin; None if the last life continues."""
+        """The life that the next transaction will begin; None if the last life continues."""
         return self._identity.new
 
     @property
     def record_count(self) -> int:
-        """How many transactions were committed since the store was made."""
+        """The number of transactions that were committed since the store was made."""
         return self._log.next_record - 1
 
     @property
     def room_bytes(self) -> int | None:
-        """How many bytes a batch may bring from applications, and as many from neighbours; None if there is no limit.
+        """How many bytes a batch may bring from applications, and also from neighbours; None if there is no limit.
 
-        0 if the reserve is in use, or if the tables have had no room for long; writes that shrink the store continue.
+        It is 0 if the reserve is in use or the tables have long had no room. Writes that shrink the store continue.
         """
         return 0 if self._log.is_overdrawn else self._reserve.share_bytes
 
@@ -176,7 +176,7 @@ class Store:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the store can continue. It can after a commit that found no room."""
+        """Whether the store can continue. It can do so after a commit that found no room."""
         return self._log.is_usable
 
     def __enter__(self) -> Self:
@@ -186,7 +186,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Release the files, and move everything to the tables if possible. Commits are on disk in any case."""
+        """Release the files, and move everything to the tables if possible. All commits are on disk in any case."""
         try:
             if self._log.is_usable:
                 with explained(self.path):
@@ -205,7 +205,7 @@ class Store:
     # Reading
 
     def load(self) -> StoredState:
-        """Return everything that the node needs to start, oldest first. Of messages, only held ones are included.
+        """Return everything that the node needs to start, oldest first. Of the messages, only held ones are included.
 
         Raises:
             StoreError: the file cannot be read, or its contents do not fit together.
@@ -223,7 +223,7 @@ class Store:
             return state
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """Return the messages of a page as (position, packet, final_ack), or expired ones with their key instead.
+        """Return a page's messages as (position, packet, final_ack); expired ones have a key instead of a position.
 
         Raises:
             StoreError: the file cannot be read.
@@ -252,7 +252,7 @@ class Store:
             return self._contents.sequences(read)
 
     def take_forgotten(self) -> int:
-        """Return how many strangers' sequences were forgotten, for lack of places, since the last call."""
+        """Return how many strangers' sequences have been forgotten since the last call, for lack of places."""
         count, self._tables.forgotten_count = self._tables.forgotten_count, 0
         return count
 
@@ -276,13 +276,13 @@ class Store:
             yield from everything(self._tables)
 
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
-        """Return key and packet of the messages with this MessageID.
+        """Return the key and the packet of the messages with this MessageID.
 
-        It searches all committed messages, which may take seconds: call it in a thread of its own.
+        It searches all committed messages, which may take seconds, so call it in a separate thread.
 
         Raises:
             StoreError: the file cannot be read.
-            UsageError: only one connection may read it just now.
+            UsageError: only one connection may read it at the moment.
         """
         with explained(self.path):
             with self._together:
@@ -300,8 +300,8 @@ class Store:
         """Put the whole batch on disk, in one record with one flush.
 
         Raises:
-            StoreError: no part of the batch took effect. The store continues after a full disk. After anything worse it
-                refuses each further commit, and the next process that opens it finds this batch complete or absent.
+            StoreError: no part of the batch took effect. After a full disk, the store continues. After any worse fault,
+                it refuses each further commit, and the next process that opens it finds this batch complete or absent.
         """
         if not self._log.is_usable:
             raise StoreError(
@@ -351,9 +351,9 @@ class Store:
             return self._log.finds_room(size_bytes + SHARES * share_bytes)
 
     def tidy(self) -> None:
-        """Move a slice of the due data, if any, to the tables. For turns of a node without a commit.
+        """Move a slice of the due data, if any, to the tables. This is for turns of a node without a commit.
 
-        A million messages may leave with a few commits, and each then makes more than one slice due.
+        A million messages may leave with a few commits, each of which then makes more than one slice due.
 
         Raises:
             StoreError: the disk fails.
@@ -365,7 +365,7 @@ class Store:
     # Nothing stays of what has left
 
     def settle(self) -> None:
-        """Move everything to the tables, and begin a new log, so no commit needs the tables until this log is long.
+        """Move everything to the tables, and begin a new log. Commits do not need the tables until it has grown long.
 
         Raises:
             StoreError: the disk fails, or has no room for this now.
@@ -376,10 +376,10 @@ class Store:
                 self._log.begin()
 
     def overwrite(self) -> None:
-        """Write the tables again, so that their files no longer contain deleted data.
+        """Rewrite the tables, so that their files no longer contain deleted data.
 
-        This takes about as long as a backup, and needs as much room on the disk. Commits go to the log meanwhile, so
-        call it in a thread of its own, after `settle`, and call `overwritten` after it.
+        This takes about as long as a backup, and needs as much room on the disk. Commits go to the log meanwhile. So
+        call it in a separate thread, after `settle`, and call `overwritten` after it.
 
         Raises:
             StoreError: it cannot be done now; nothing has changed.
@@ -388,7 +388,7 @@ class Store:
             write_anew(db)
 
     def overwritten(self) -> None:
-        """Set aside again the room that `overwrite` has released, in the tables and beside them.
+        """Set aside again the room that `overwrite` has released in the tables and beside them.
 
         Raises:
             StoreError: the disk fails.

@@ -1,9 +1,9 @@
 """The tables of a node's store, and the statements that fill them.
 
-The key of a message has its queue in the high bits, so a queue is one range of the table, and is removed as one. The
-queue's row has counts and sizes, so opening a file reads no messages. The views are for people: they show names instead
-of numbers, and GUIDs as text. `waiting` lists the waiting messages once the node has stopped; while it runs, new
-messages are only in its log.
+The key of a message has its queue in the high bits, so a queue is one range of the table, and is removed as a whole.
+The queue's row has counts and sizes, so opening a file reads no messages. The views, which are for people, show names
+instead of numbers, and GUIDs as text. `waiting` lists the waiting messages once the node has stopped; while it runs,
+new messages are only in its log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mqproto.turn.effects import (
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
 LAYOUT: Final = 6
-"""The file's user_version. A change of SCHEMA raises it."""
+"""The number of this layout, which is the file's user_version. Each change of SCHEMA increases it."""
 
 
 def _guid(column: str) -> str:
@@ -149,24 +149,25 @@ def _upsert(table: str, fields: tuple[str, ...], key: str) -> str:
 
 UPSERT_QUEUE: Final = _upsert("queue", QueueRow._fields, "queue")
 GIVE_UP_NAME: Final = "UPDATE queue SET name = char(1) || queue WHERE queue = ? AND name <> ?"
-"""Gives a queue a temporary name until it gets its new one."""
+"""The statement that gives a queue a temporary name until it gets its new one."""
 UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
 SEQUENCES_KEPT: Final = 1_000_000
-"""The most incoming sequences; nearly all of them are strangers' and not in memory."""
+"""The maximum number of incoming sequences. If there are many, nearly all are those of strangers, and not in memory."""
 FORGET_SEQUENCES: Final = """
 DELETE FROM incoming_sequence WHERE (source, queue) IN (SELECT source, queue FROM (
     SELECT *, row_number() OVER (PARTITION BY reply_host ORDER BY last_access_s DESC) AS place
     FROM incoming_sequence WHERE queue < 0
 ) ORDER BY place DESC, last_access_s LIMIT ?)"""
-"""Deletes this many sequences that gave up their places: the oldest from the hosts with the most."""
+"""The statement that deletes this many sequences that have given up their places: the oldest ones from the hosts that
+have the most."""
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
 UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
 INSERT_MESSAGE: Final = f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 QUARANTINE: Final = (
     "CREATE TABLE IF NOT EXISTS quarantine (key, packet, message_id, final_ack, expires_s, checksum)"
 )
-"""Keeps damaged messages: their rows unchanged, whatever they contain."""
+"""The table for damaged messages, whose rows are kept unchanged, whatever they contain."""
 INTO_QUARANTINE: Final = (
     f"INSERT INTO quarantine SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ?"
     f" AND checksum IS NOT {SET_ASIDE}"
@@ -182,7 +183,8 @@ RECOUNT_QUEUE: Final = (
 REPLACE_IDENTIFIER: Final = (
     "REPLACE INTO message_id (source, ordinal, time_stamp_s, checksum) VALUES (?, ?, ?, ?)"
 )
-"""A known identifier gets a new row with the highest `arrival`, because it is the newest again."""
+"""The statement that stores an identifier. A known identifier gets a new row with the highest `arrival`, because it is
+the newest again."""
 
 
 def keys_of(queue: int) -> tuple[int, int]:
@@ -199,13 +201,13 @@ MESSAGES_COUNTED: Final = "message_count, size_bytes, final_ack_count, message_c
 class MessageTable:
     """The messages of all queues, and their counts in the rows of the queues.
 
-    last_keys: by queue, an upper limit for the keys of its messages here; -1 if it is empty.
+    last_keys: an upper limit for the keys of each queue's messages here, by queue; -1 if it is empty.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._come_since: dict[int, int] = {}
-        """How many messages were added to each queue since it was last read to its end and found complete."""
+        """The number of messages added to each queue since it was last read to its end and found complete."""
         self.last_keys = {
             queue: self._last_key(queue) for (queue,) in db.execute("SELECT queue FROM queue").fetchall()
         }
@@ -213,7 +215,7 @@ class MessageTable:
     # Writing
 
     def those_there(self, keys: Iterable[int]) -> list[int]:
-        """Return those of these keys whose messages are here, in order."""
+        """Return, in order, the keys among these whose messages are here."""
         return [
             key
             for first, last in runs(sorted(key for key in keys if self.may_have(key)))
@@ -273,7 +275,7 @@ class MessageTable:
             self.recount(keys)
 
     def recount(self, keys: Iterable[int]) -> None:
-        """Compute the totals of these messages' queues again, because only their numbers of messages were right."""
+        """Compute the totals of these messages' queues again, because only the number of messages in them was right."""
         for queue in {key >> POSITION_BITS for key in keys}:
             self._db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
 
@@ -287,7 +289,8 @@ class MessageTable:
     # Reading
 
     def may_have(self, first: int) -> bool:
-        """Whether a message with this key, or a higher key of its queue, can be here. This reads no file."""
+        """Return whether there can be a message with this key, or a higher key of its queue, here. This does not read
+        any file."""
         return first <= self.last_keys.get(first >> POSITION_BITS, -1)
 
     def sizes(self, first: int, last: int) -> dict[int, Size]:
@@ -296,13 +299,13 @@ class MessageTable:
         return {row[0]: row[1:] for row in self._db.execute(found, (first, last))}
 
     def hurt_among(self, keys: Iterable[int]) -> list[int]:
-        """Return those of these keys whose messages are damaged, in order."""
+        """Return, in order, the keys among these whose messages are damaged."""
         ranges = runs(sorted(keys))
         rows = [row for first, last in ranges for row in self.between(first, last)]
         return [row.key for row in rows if isinstance(row.packet, HurtPacket)]
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
-        """Return the messages with keys from first to last, in order: all, or only those with `final_ack`."""
+        """Return the messages with keys from first to last, in order: either all, or only those with `final_ack`."""
         chosen = f"WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
         found = self._db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
         return [message_as_read(*columns) for columns in found]
@@ -321,8 +324,8 @@ class MessageTable:
     def _see_that_none_is_missing(self, queue: int) -> None:
         """Check that a queue that was read to its end has all its messages.
 
-        The time that this takes grows with the queue, and a growing queue is read to its end again and again. So a
-        queue is checked again only when half of its messages are new.
+        The check takes longer for a longer queue, and a growing queue is read to its end again and again. So a queue is
+        checked again only when half of its messages are new.
         """
         come = self._come_since.get(queue)
         if come is not None:
@@ -334,7 +337,7 @@ class MessageTable:
         self._come_since[queue] = 0
 
     def expiring(self) -> Generator[tuple[int, int]]:
-        """Yield `expires_s` and key of each message that expires, in order. The caller closes the iterator."""
+        """Yield the `expires_s` and the key of each message that expires, in order. The caller closes the iterator."""
         with closing(
             self._db.execute(
                 "SELECT expires_s, key FROM message WHERE expires_s IS NOT NULL ORDER BY expires_s, key"
@@ -350,7 +353,7 @@ class MessageTable:
 
 
 def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[int]:
-    """Check the messages of one queue. If their number is right, return the keys of damaged ones.
+    """Check the messages of one queue. If their number is right, return the keys of the damaged ones.
 
     Raises:
         DamageError: a message is missing, or there is one that the node did not write.
@@ -372,7 +375,8 @@ def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[
 
 
 def told_of(where: str, what: str, found: Any, counted: Any) -> str:
-    """Return the error text. Both lists begin with the number of rows, and end with the sum of their checksums."""
+    """Return the text of the error about a wrong count. Both lists begin with the number of rows, and end with the sum
+    of their checksums."""
     if counted is None:
         return f"{where} is not counted"
     if found[0] == counted[0]:

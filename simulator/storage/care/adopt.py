@@ -1,6 +1,6 @@
-"""For a store that was copied or moved to another place: an operator says which, and its node starts again.
+"""Adopts a store at another place. An operator says whether it was copied or moved there, and its node starts again.
 
-The node refuses it until then, because two nodes with one GUID would each give the identifiers of the other.
+The node refuses it until then, because two nodes with one GUID would use the same identifiers for different messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 
 def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
-    """Adopt a store that was moved, so that nothing uses its old place. It begins a life here when its node starts.
+    """Adopt a store that was moved, so that nothing uses its old place. It begins a new life here when its node starts.
 
     Args:
         node: the node that the store will belong to; None for the node that the store names.
@@ -42,7 +42,7 @@ def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> 
         The folder with everything that was there.
 
     Raises:
-        StoreError: there is no store, its node runs, or the node still has the GUID of the other one.
+        StoreError: there is no store, its node runs, or the node still has the GUID of the original.
     """
     path = path.resolve()
     owner = owner_of(files, path)
@@ -65,7 +65,7 @@ def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> 
 
 
 def owner_of(files: Files, path: Path) -> Guid:
-    """Return the GUID of the node that a store belongs to.
+    """Return the GUID of the node to which a store belongs.
 
     Raises:
         StoreError: there is no store, or it does not name its node.

@@ -31,7 +31,7 @@ class BackUp(NamedTuple):
 
     path: the path of its tables; the witness is beside them.
     record: the number of its newest record, which identifies the moment.
-    counts: how many messages it has, by the names that people use for their queues.
+    counts: how many messages it has, by the names that people use for the queues.
     """
 
     path: Path
@@ -45,8 +45,8 @@ def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = l
     The whole store is read first, so a damaged store is never backed up. The backup is complete or absent.
 
     Args:
-        target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
-        then: called at the moment that the copy shows, to copy files beside the store, which may change afterwards.
+        target: the .sqlite file of the copy, or a folder for a file of the same name. The folder is made if necessary.
+        then: called at the moment that the copy shows, to copy files beside the store that may change afterwards.
 
     Raises:
         StoreError: there is no store, or it is damaged; the copy exists already, or cannot be written.

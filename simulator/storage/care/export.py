@@ -1,8 +1,9 @@
-"""The messages of a store as text, one per line, and back: `mqproto store export`, `mqproto send --import`.
+"""Converts the messages of a store to text, one per line, and back, for `mqproto store export` and `mqproto send
+--import`.
 
 A line is a JSON object. `packet`, in hex, is the message, and `stored` is the place where it was. Everything else is
 for people: the fields of the same packet in `mqproto decode --json`, by the same names, and its body and extension, as
-text if they are UTF-8. A line may lack fields when it is read; a field that is there must agree with the packet.
+text if they are UTF-8. A line may lack fields when it is read; a field that is present must agree with the packet.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 VERSION: Final = 1
 NO_LINE: Final = "it is not a line of `mqproto store export`"
 CONTENTS: Final = frozenset({"body", "body_base64", "extension", "extension_base64", "fault"})
-"""The fields of a line. It has those that suit its message."""
+"""The possible fields of a line. A line has those that apply to its message."""
 SHOWN: Final = 60
-"""How many characters of a wrong field an error quotes."""
+"""How many characters of a wrong field an error text quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class Exported:
 
 
 def exported(found: Salvage, queues: Collection[int] | None = None) -> Iterator[Exported]:
-    """Yield the undamaged messages of these queues, or of all queues, in order. Damaged ones are already findings."""
+    """Yield the undamaged messages of these queues, or of all queues, in order. Damaged ones have already been reported
+    as findings."""
     sequences = {row.queue: row for row in found.outgoing}
     for number in sorted(found.records):
         sequences |= found.records[number].outgoing
@@ -86,7 +88,7 @@ def line_of(message: Exported) -> str:
 
 
 def _fields(packet: bytes) -> dict[str, Any]:
-    """Return the fields of a packet that people read."""
+    """Return the fields of a packet that are meant for people."""
     from mqproto.captures.decode.row import message_columns
 
     try:

@@ -1,9 +1,9 @@
 """Makes a readable copy of tables that SQLite cannot open because their first page is damaged or their end is missing.
 
-All rows of such a file may be undamaged. Before SQLite reads any, it looks at the first hundred bytes, and at the
-number of pages that they promise. In the copy these bytes match the file, and missing pages are empty. The copy has no
-list of free pages, so it is only for reading. If that does not help, the pages that name the tables are damaged. These
-are replaced, because they are the same in every store.
+All rows of such a file may be undamaged. Before SQLite reads any of them, it examines the first hundred bytes, and the
+number of pages given there. In the copy these bytes match the file, and missing pages are empty. The copy does not have
+a list of free pages, so it is only for reading. If SQLite still does not open it, the pages that name the tables are
+damaged. These pages are replaced, because they are the same in every store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mqproto.simulator.storage.tables import APPLICATION_ID, LAYOUT, SCHEMA
 MAGIC: Final = b"SQLite format 3\0"
 HEADER_BYTES: Final = 100
 INTERIOR: Final = 5
-"""The kind of a page that has other pages of its table below it."""
+"""The number that marks a page with other pages of its table below it."""
 PAGES_LIMIT: Final = 2**23
 """The size of 64 GiB in pages, which is more than any store has."""
 PAGE_SIZE, VERSIONS, FRACTIONS, PAGES, COOKIE, FORMAT = 16, 18, 21, 28, 40, 44
@@ -80,7 +80,8 @@ def _opened(copy: Path) -> sqlite3.Connection | None:
 
 
 def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
-    """Return how many pages a new store has and, by number, the beginnings of the pages that name its tables."""
+    """Return the number of pages of a new store and, by page number, the beginnings of the pages that name its
+    tables."""
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.executescript(SCHEMA)
@@ -100,7 +101,7 @@ def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
 
 
 def _promised(header: bytes) -> int:
-    """Return the number of pages that a header promises, if the file can have that many."""
+    """Return the number of pages that a header gives, if the file can have that many."""
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
         return 0
     [pages] = unpack_from(">I", header, PAGES)
@@ -108,7 +109,7 @@ def _promised(header: bytes) -> int:
 
 
 def _header(found: bytes, page_count: int) -> bytes:
-    """Return a header for this many pages, none of which is free. Valid fields of the existing header stay."""
+    """Return a header for this many pages, none of which is free. Valid fields of the existing header are kept."""
     header = bytearray(found.ljust(HEADER_BYTES, b"\0"))
     if not found.startswith(MAGIC):
         header = bytearray(HEADER_BYTES)

@@ -1,4 +1,4 @@
-"""A segment of a log that may be damaged anywhere, and may be in the middle of a write."""
+"""A segment of a log that may be damaged anywhere, and may be in the course of being written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Salvaged(NamedTuple):
     number: the record's number, if it can be read.
     writes: the undamaged part of the record.
     finding: what to report about the rest.
-    notice: a note that only a part of the record is there, which is not damage.
+    notice: a note that only a part of the record has been written, which is not damage.
     """
 
     number: int = 0
@@ -40,8 +40,8 @@ class HurtSegment(FoundSegment):
 
     Args:
         is_last: whether no segment follows.
-        acknowledged: the number of a record that is known to have been completely on disk; None if nobody knows.
-        is_written: whether its node runs, so that only a part of its last record may be there at the moment.
+        acknowledged: the number of a record that is known to have been completely on disk; None if that is unknown.
+        is_written: whether its node runs, so that only a part of the last record may have been written at the moment.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class HurtSegment(FoundSegment):
             at += HEAD.size + len(head) + len(packets)
 
     def _is_unfinished(self, number: int, at: int) -> bool:
-        """Whether the record at this place was only partly written, and nobody was told that it is on disk."""
+        """Return whether the record at this place was only partly written, and was never reported to be on disk."""
         if self._acknowledged is None or number <= self._acknowledged:
             return False
         return self._may_be_torn(at) or (self._is_written and self._following(at) is None)

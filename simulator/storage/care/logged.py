@@ -14,7 +14,7 @@ from mqproto.turn.effects import MessageRow, Writes
 class Logged(NamedTuple):
     """The effect of the log on the messages in the tables.
 
-    messages: the messages that it adds and keeps, in order.
+    messages: the messages that the log adds and does not remove again, in order.
     keys: the keys of these messages.
     removed: ranges of keys that it removes, in order.
     """
@@ -35,7 +35,7 @@ class Logged(NamedTuple):
         return cls([rows[key] for key in sorted(rows)], frozenset(rows), _joined(removed))
 
     def replaces(self, key: int) -> bool:
-        """Whether the log removes or replaces the message that the tables have under a key."""
+        """Return whether the log removes or replaces the message that the tables have under a key."""
         at = bisect_right(self.removed, key, key=itemgetter(0))
         return key in self.keys or (at > 0 and key <= self.removed[at - 1][1])
 

@@ -15,24 +15,25 @@ from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness
 from mqproto.wire.guid import NULL_GUID, Guid
 
 ATTEMPTS: Final = 20
-"""How often to start again because the node has written to the data during the reading."""
+"""How many times reading is started again because the node has written to the data meanwhile."""
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
-"""The errors of damaged tables; the second occurs if SQLite quotes a stored statement that is no longer valid text."""
+"""The errors that damaged tables cause. The second occurs if SQLite quotes a stored statement that is no longer valid
+text."""
 
 
 def opened(path: Path, *, with_log: bool = True) -> sqlite3.Connection:
     """Open the tables, only for reading.
 
     Args:
-        with_log: whether SQLite's log belongs to them. If not, nobody may write to the tables meanwhile.
+        with_log: whether SQLite's log belongs to them. If it does not, nobody may write to the tables meanwhile.
     """
     how = "mode=ro" if with_log else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, isolation_level=None)
 
 
 def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
-    """Return the log's identity, its witness and its segments, to distinguish the log of an ended node from a later
-    log.
+    """Return the log's identity, its witness and its segments, which distinguish the log of a node that has ended from
+    a later log.
 
     Each commit changes the witness, and a start removes the segments that it finds.
     """
@@ -43,7 +44,7 @@ def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
 
 
 def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:
-    """Return a finding if SQLite's log does not belong to the tables; empty if it does, or if this is unknown.
+    """Return a finding if SQLite's log does not belong to the tables; empty if it does, or if that is unknown.
 
     A running node has checked its log at its start, and the witness soon has the salts of each later log.
 
@@ -78,7 +79,7 @@ def _salts_in(path: Path, witness: bytes) -> Salts | None:
 
 
 def _is_of(path: Path, witness: bytes) -> bool:
-    """Whether tables and witness belong to the same node, according to the tables without SQLite's log."""
+    """Return whether tables and witness belong to the same node, according to the tables without SQLite's log."""
     whose = []
     with suppress(*UNREADABLE), closing(opened(path, with_log=False)) as db:
         whose = db.execute("SELECT guid FROM node").fetchall()

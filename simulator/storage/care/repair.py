@@ -25,7 +25,8 @@ BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"
 COUNTER: Final = "message_id_ceiling"
 APART: Final = 2**30
-"""If the last MessageID that was given out is unknown, new ones begin this far after the last known one."""
+"""The distance between the last known MessageID and the first new one, if the last MessageID that was used is
+unknown."""
 
 
 class Repaired(NamedTuple):
@@ -78,7 +79,7 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
 
 
 def brought(tables: StoreTables, transactions: Iterable[Writes]) -> RecentRows:
-    """Return the rows that a log has and these tables may lack, from the log's transactions in order."""
+    """Return the rows that a log has and these tables may lack, given the log's transactions in order."""
     recent = RecentRows()
     for writes in transactions:
         take_again(recent, tables, writes)
@@ -86,7 +87,7 @@ def brought(tables: StoreTables, transactions: Iterable[Writes]) -> RecentRows:
 
 
 def _without_a_sequence(found: Salvage) -> set[int]:
-    """Return the queues whose sequence is lost, because their messages mean nothing without it."""
+    """Return the queues whose sequence is lost. Their messages are useless without it."""
     sequences = {row.queue for row in found.outgoing} | {row.queue for row in found.incoming}
     for writes in found.records.values():
         sequences |= {row.queue for row in writes.outgoing.values()}
@@ -105,7 +106,7 @@ def _without_a_sequence(found: Salvage) -> set[int]:
 
 
 def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Writes:
-    """Return a record without messages and sequences of queues that are no longer known, and without lost queues."""
+    """Return a record without the messages and sequences of unknown queues, and without lost queues."""
     found.queues |= {queue.queue: queue for queue in writes.queues}
     kept = [row for row in writes.messages if row.key >> POSITION_BITS in found.queues.keys() - lost]
     if len(kept) < len(writes.messages):
@@ -136,7 +137,7 @@ def _leave_out_what_was_acknowledged(found: Salvage, tables: StoreTables) -> Non
 
 
 def _gone_on(found: Salvage, tables: StoreTables) -> RecentRows:
-    """Let each sequence whose row is older than its last messages continue after these messages."""
+    """Make each sequence whose row is older than its last messages continue after these messages."""
     recent = RecentRows()
     found_rows = tables.db.execute("SELECT * FROM outgoing_sequence").fetchall()
     for row in whole_rows("outgoing_sequence", found_rows, OutgoingRow):

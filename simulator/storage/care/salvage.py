@@ -1,10 +1,10 @@
 """Reads everything readable in a store as of one moment, however damaged the store is. Nothing is changed.
 
-Its node may run. The tables are read in one SQLite transaction, which begins first; then the witness, then the log. So
-the log is at least as new as the tables, and records beyond the witness's number came in between. The newest records of
-the log and the tables together show one moment: the one after the newest undamaged record. If the node moves a segment
-to the tables meanwhile, the transaction is too old, and the reading begins again. It also does if a node starts
-meanwhile, even if that node has ended.
+Its node may run. The tables are read in one SQLite transaction, which begins first. The witness follows, and then the
+log. So the log is at least as new as the tables, and records beyond the number in the witness were written in between.
+The newest records of the log and the tables together show one moment: the one after the newest undamaged record. If the
+node moves a segment to the tables meanwhile, the transaction is too old, and the reading begins again. The same happens
+if a node starts meanwhile, even if it has ended again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ NO_DAMAGE: Final = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""Errors that say nothing about damage, because the tables could not be read at all."""
+"""The errors that say nothing about damage, because the tables could not be read at all."""
 NO_SHARED_MEMORY: Final = frozenset(
     {
         sqlite3.SQLITE_IOERR_SHMOPEN,
@@ -67,7 +67,7 @@ NO_SHARED_MEMORY: Final = frozenset(
         sqlite3.SQLITE_IOERR_SHMLOCK,
     }
 )
-"""Errors that say nothing about damage, because the file beside the tables that readers share cannot be made."""
+"""The errors that say nothing about damage, because the file beside the tables that readers share cannot be made."""
 _NO_LOOK: Final = (
     "SQLite cannot look at it: is there room on its disk, and may this user write to its folder?"
 )
@@ -83,14 +83,12 @@ class Salvage:
     Attributes:
         db: the tables as they were at the beginning.
         with_log: whether the contents of SQLite's log are in them.
-        lacks: whether a part of the tables other than single messages is lost, and how many records of the log are
-            lost.
-        is_running: whether its node runs, or another program has its lock.
-        findings: the damaged parts, one line for each, with its place.
-        notices: other facts about the store, one line for each.
-        stored: how many messages of each queue the tables have, by number.
-        counts: how many messages the queues have, with those that the log adds and without those that it removes.
-        records: the records of the log, by number, without damaged messages.
+        lacks: whether a part of the tables other than single messages is lost, and the number of lost records of the
+        log. is_running: whether its node runs, or another program has the store's lock. findings: the damaged parts,
+        one line for each, with its place. notices: other facts about the store, one line for each. stored: how many
+        messages of each queue the tables have, by number. counts: how many messages the queues have, with those that
+        the log adds and without those that it removes. records: the records of the log, by number, without damaged
+        messages.
     """
 
     path: Path
@@ -122,16 +120,18 @@ class Salvage:
 
     @property
     def record(self) -> int:
-        """The number of the newest record that is known to have existed. The salvage shows the moment after it."""
+        """The number of the newest record that is known to have existed. The salvage shows the moment after that
+        record."""
         return max([self.mark.record - 1 if self.mark else 0, self.witness or 0, *self.records])
 
     def name_of(self, queue: int) -> str:
-        """The name that people have for a queue."""
+        """Return the name that people use for a queue."""
         row = self.queues.get(queue)
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
 
     def is_kept(self, row: OutgoingRow | IncomingRow) -> bool:
-        """Whether a sequence's queue is known and of its kind. A stranger's sequence without a place has no queue."""
+        """Return whether a sequence's queue is known and of its kind. A stranger's sequence without a place has no
+        queue."""
         if row.queue < 0:
             return True
         queue = self.queues.get(row.queue)
@@ -139,7 +139,7 @@ class Salvage:
         return queue is not None and queue.kind is kind
 
     def named_counts(self) -> dict[str, int]:
-        """How many messages there are, by the names that people have for their queues."""
+        """The number of messages, by the names that people use for the queues."""
         named = Counter[str]()
         for queue, count in self.counts.items():
             named[self.name_of(queue)] += count
@@ -228,7 +228,7 @@ class _Log:
     """The state of the log when the moment was chosen.
 
     has_tables: whether the tables can be read at all.
-    missing: the numbers of segments that should be there.
+    missing: the numbers of segments that should exist, but do not.
     missing_records: how many records are unreadable or missing.
     findings: the damage in the log, one line for each fault.
     """
@@ -263,7 +263,7 @@ def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
 
 
 def _are_mended(found: Salvage) -> bool:
-    """Whether a copy of the tables can be read, although SQLite does not open the original."""
+    """Return whether a copy of the tables can be read, although SQLite does not open the original."""
     db = mended(found.path, found.undo, with_log=found.with_log)
     if db is None:
         return False
@@ -285,7 +285,7 @@ def _see_whose_it_is(found: Salvage) -> None:
 
 
 def _is_the_disks(error: Exception) -> bool:
-    """Whether the error says nothing about damage: SQLite lacks room or permission to read the store."""
+    """Return whether the error says nothing about damage, because SQLite lacks room or permission to read the store."""
     extended: int = getattr(error, "sqlite_errorcode", 0)
     return primary_code(error) in NO_DAMAGE or extended in NO_SHARED_MEMORY
 
@@ -367,7 +367,7 @@ def _count(found: Salvage) -> None:
 
 
 def _without_a_queue(found: Salvage) -> Counter[int]:
-    """Return how many messages belong to queues that are missing from the tables, by the number of the queue."""
+    """Return how many messages belong to queues that the tables lack, by the number of the queue."""
     failures, counts, first = [FAILURES], Counter[int](), 0
     for last, after in [*map(keys_of, sorted(found.queues)), (LAST_KEY + 1, 0)]:
         counts.update(
@@ -380,7 +380,8 @@ def _without_a_queue(found: Salvage) -> Counter[int]:
 def _readable(
     db: sqlite3.Connection, first: int, last: int, failures: list[int]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield those messages with these keys that SQLite can read, in order. Unreadable ranges are halved."""
+    """Yield, in order, the messages with these keys that SQLite can read. Unreadable ranges are halved until only
+    unreadable messages are left out."""
     ranges = [(first, last)]
     while ranges and failures[0] > 0:
         first, last = ranges.pop()

@@ -1,11 +1,11 @@
-"""Decides whether a store is the last one that was here: its life continues, a new life begins, or the store is
+"""Decides whether a store is the last one that was here. Its life continues, or a new life begins, or the store is
 refused.
 
     file of the life   store                                                what it is
     none               none                                                 a first life
     there              none                                                 moved away or lost: a new life
     there, at home     of the same life, no earlier record, the same file   the same life goes on
-    there, at home     of an earlier life or record, or another file        put back: a new life
+    there, at home     of an earlier life or record, or another file        restored: a new life
     there, elsewhere   there                                                a copy: refused until it is adopted
     none               says that it lives here                              put back, perhaps: a new life
     none               says that it lives elsewhere                         a copy: refused
@@ -14,8 +14,8 @@ refused.
 A store whose folder was renamed is at home: machine and file are the same, and the old name leads nowhere.
 
 First the file records, on disk, that a life is about to begin. The life begins with the queue manager's first
-transaction, which contains its number. The file is updated after the log. So after a kill at any instant the life has
-yet to begin, or the same store is one life ahead of the file.
+transaction, which contains its number. The file is updated after the log. So after a kill at any instant, either the
+life has yet to begin, or the same store is one life ahead of the file.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ from mqproto.turn.effects import LIFE, NewLife
 from mqproto.wire.guid import Guid
 
 CIRCLE: Final = 2**32
-"""How many MessageIDs there are."""
+"""The number of possible MessageIDs, which wrap around."""
 APART: Final = 2**30
-"""The distance from the last known MessageID, before and after it, at which new ones begin."""
+"""The minimum distance, in either direction, between the last known MessageID and the first new one."""
 FREE: Final = 2**30
-"""How many MessageIDs, from the first new one on, must, if possible, not belong to waiting messages."""
+"""The number of MessageIDs, from the first new one on, that should not belong to waiting messages if that is
+possible."""
 
 
 class Identity:
-    """What is known about a store's life. The caller has the store's lock.
+    """The facts about a store's life. The caller has the store's lock.
 
     Args:
         is_adopted: whether an operator has said that the store was moved here.
@@ -61,7 +62,7 @@ class Identity:
         new: the life that is about to begin; None if the last life continues.
 
     Raises:
-        StoreError: the store was copied or moved here, and no operator has said which; or the disk fails.
+        StoreError: the store was copied or moved here, and an operator has not said which; or the disk fails.
     """
 
     def __init__(self, files: Files, store: Path, node: Guid, *, is_adopted: bool, again: str = "") -> None:
@@ -96,7 +97,7 @@ class Identity:
     # At the start
 
     def compare(self, stored: LifeNote, waiting: Callable[[], Iterable[int]], dice: random.Random) -> Home:
-        """Decide which life the store is in, once the log is in the tables.
+        """Decide in which life the store is, once the log is in the tables.
 
         Args:
             stored: the store's own record of its life.
@@ -107,7 +108,7 @@ class Identity:
             The home that the store has from now on.
 
         Raises:
-            StoreError: the store was copied or moved here, and no operator has said which; or the disk fails.
+            StoreError: the store was copied or moved here, and an operator has not said which; or the disk fails.
         """
         if self._file is None:
             self._see_that_it_is_no_copy(stored)
@@ -155,7 +156,7 @@ class Identity:
         return Cause.NONE
 
     def _about_to_begin(self, stored: LifeNote, file: LifeNote | None, here: Home, cause: Cause) -> LifeNote:
-        """Return the contents of the file until the new life has begun."""
+        """Return the contents that the file has until the new life has begun."""
         if file is None:
             return stored._replace(home=here, cause=cause)
         seen_s = file.seen_s
@@ -195,7 +196,7 @@ class Identity:
         """Check that the store is still in its home, or that an operator has said whether it was copied or moved.
 
         Raises:
-            StoreError: neither is true.
+            StoreError: neither is the case.
         """
         if not known.life or known.home == NOWHERE or self._is_adopted:
             return
@@ -276,10 +277,10 @@ def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Rand
     """Return the first MessageID of a life.  [MS-MQQB] 3.1.1.3, [MS-MQMQ] 2.2.18.1.3
 
     It is at least APART from the last known one, on either side. No waiting message has one of the FREE numbers that
-    follow; if that is impossible, fewer numbers are free.
+    follow. If that is impossible, the number of free ones is smaller.
 
     Args:
-        last: the last MessageID; None if none was ever given.
+        last: the last MessageID; None if there was none.
         waiting: the MessageIDs of waiting messages.
     """
     if last is None:
@@ -297,7 +298,7 @@ def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Rand
 
 
 def _free_ranges(distances: list[int], free: int) -> list[range]:
-    """Return the distances from the last MessageID at which this many unused numbers follow."""
+    """Return the ranges of distances from the last MessageID at which this many unused numbers follow."""
     ranges, begin, end = list[range](), APART, CIRCLE - APART + 1
     for distance in distances:
         ranges.append(range(begin, min(end, distance - free + 1)))

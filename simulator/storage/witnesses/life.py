@@ -1,8 +1,9 @@
-"""The file of a store's life, `a.life` beside `a.sqlite`: the last known state of the store, even if the store changes.
+"""The file of a store's life, `a.life` beside `a.sqlite`. It has the last known state of the store, even if another
+store takes its place.
 
-It is not part of the store. A copy or a backup of `a.sqlite*` does not include it, so it stays when the store is
+It is not part of the store. A copy or a backup of `a.sqlite*` does not include the file, so it stays when the store is
 restored or moved away, and can be compared with the store (identity.py). It is written after each commit and not
-flushed: after a kill it is exact; after a power loss it may be behind the log, but never ahead of it.
+flushed. So after a kill it is exact; after a power loss it may be behind the log, but never ahead of it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from mqproto.wire.guid import Guid, guid_text
 
 MAGIC: Final = b"mqprolif"
 PATH_BYTES: Final = 320
-"""The length of the longest path that is kept whole. Of a longer path, its digest and its end are kept."""
+"""The maximum length, in bytes, of a path that is kept whole. Of a longer path, the digest and the end are kept."""
 HEAD: Final = Struct("<8s16sQQQQ")
-"""Magic, the node's GUID; the life, its newest record, the ceilings of MessageIDs and of Ordinals of TxSequenceIDs."""
+"""The form of the first part: magic, the node's GUID; the life, its newest record, the ceilings of MessageIDs and of
+Ordinals of TxSequenceIDs."""
 TAIL: Final = Struct(f"<BQQ32s{PATH_BYTES}s")
-"""The cause of a coming life, and the time when the previous life was last seen; the home's inode, machine and path."""
+"""The form of the second part: the cause of a coming life, and the time when the previous life was last seen; the
+home's inode, machine and path."""
 SIZE_BYTES: Final = HEAD.size + TAIL.size
 
 
@@ -49,7 +52,7 @@ NOWHERE: Final = Home("", "", 0)
 
 
 class Cause(IntEnum):
-    """Why a life begins."""
+    """The reason why a life begins."""
 
     NONE = 0
     """The last life continues."""
@@ -60,11 +63,11 @@ class Cause(IntEnum):
     RESTORED = 3
     """The store is from an earlier moment than the file of its life, or is another file."""
     WITHOUT_FILE = 4
-    """There is no file of its life, so nobody can tell."""
+    """There is no file of its life, so the cause is unknown."""
     DAMAGED_FILE = 5
-    """The file of its life cannot be read, so nobody can tell."""
+    """The file of its life cannot be read, so the cause is unknown."""
     ADOPTED = 6
-    """An operator has said that it was moved here."""
+    """An operator has said that the store was moved here."""
 
 
 class LifeNote(NamedTuple):
@@ -72,8 +75,8 @@ class LifeNote(NamedTuple):
 
     life: the number of the life; 0 before the first has begun.
     record: the newest record of its log.
-    message_id: neither this MessageID nor a higher one was ever given.
-    sequence_ordinal: no TxSequenceID with this Ordinal or a higher one was given.
+    message_id: a ceiling: neither this MessageID nor a higher one was ever used.
+    sequence_ordinal: a ceiling: no TxSequenceID with this Ordinal or a higher one was ever used.
     cause: why a new life is about to begin.
     seen_s: when the previous life was last seen, UTC; 0 if that is unknown.
     """
@@ -124,7 +127,7 @@ class LifeFile:
             return cls(node, Sectors.open(files, path), found[newest], newest)
 
     def committed(self, record: int, counters: dict[str, int]) -> None:
-        """Write that a transaction with this record and these counters is on disk.
+        """Record that a transaction with this record and these counters is on disk.
 
         On a full disk the file may stay behind the log until the next transaction, as after a power loss.
 
@@ -149,7 +152,7 @@ class LifeFile:
         self.known, self._tail = known, tail
 
     def begins(self, known: LifeNote, record: int, counters: dict[str, int]) -> None:
-        """Write the transaction with which a life begins. The file's entry about the life is flushed, too.
+        """Record the transaction with which a life begins. The file's entry about the life is flushed, too.
 
         Raises:
             StoreError: the disk fails.
@@ -172,7 +175,7 @@ class LifeFile:
 
 
 def life_path(store: Path) -> Path:
-    """The file of a store's life."""
+    """Return the path of the file of a store's life."""
     return store.with_name(f"{store.name.removesuffix('.sqlite')}.life")
 
 

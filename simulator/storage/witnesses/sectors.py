@@ -1,4 +1,4 @@
-"""A small file of two sectors, which are written in turns. While one is being written, the other has the previous
+"""A small file of two sectors, which are written in turn. While one is being written, the other has the previous
 contents.
 """
 

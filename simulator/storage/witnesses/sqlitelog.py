@@ -1,11 +1,11 @@
-"""Checks, by the header of SQLite's log, `a.sqlite-wal`, whether it belongs to a store's tables, before SQLite reads
-it.
+"""Checks, by the header of SQLite's log (`a.sqlite-wal`), whether the log belongs to a store's tables, before SQLite
+reads it.
 
 SQLite accepts any undamaged log beside the tables. The log of another store, or from an earlier moment, would mix its
 pages with those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first grows by one each
-time that the log begins again in its place, and the second is drawn at random each time. SQLite removes its log when a
-store is closed, and would draw both salts of its next log at random. So we write the header of that next log, and
-SQLite keeps it: the first salt grows for as long as the store exists. The witness has the salts that were last seen.
+time that the log is restarted, and the second is drawn at random each time. SQLite removes its log when a store is
+closed, and would draw both salts of its next log at random. So we write the header of that next log, and SQLite keeps
+it. In this way the first salt grows for as long as the store exists. The witness has the salts that were last seen.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from mqproto.simulator.base.storeerrors import repair_advice
 from mqproto.simulator.storage.segments import DamagedFileError
 
 HEADER: Final = Struct(">IIIIII")
-"""Magic, version, the size of a page, how often the log has begun anew, the salts. Two words of a checksum follow."""
+"""The form of the header: magic, version, the size of a page, how often the log was restarted, and the salts. Two words
+of a checksum follow."""
 HEADER_BYTES: Final = HEADER.size + 8
 MAGIC: Final = 0x377F0682
-"""The magic number of a log. Its last bit is set, because the checksum is over big-endian words."""
+"""The magic number of a log. Its last bit is set, because the checksum is computed over big-endian words."""
 VERSION: Final = 3_007_000
 WORD: Final = 2**32
 FURTHEST: Final = 2**16
-"""How often a log may have begun again since the witness on disk was written. Each time it has about 4 MiB."""
+"""The maximum number of times that a log may have been restarted since the witness on disk was written. Each time it
+has about 4 MiB."""
 
 
 class Salts(NamedTuple):
-    """Identifies one beginning of SQLite's log.
+    """Identifies SQLite's log from one restart of it to the next.
 
-    number: how often it has begun, counted from a random number, modulo 2^32.
+    number: how often the log has been restarted, counted from a random number, modulo 2^32.
     drawn: a random number.
     """
 
@@ -42,7 +44,7 @@ class Salts(NamedTuple):
 
     @classmethod
     def some(cls, dice: random.Random) -> Self:
-        """Return salts for a log that has not begun."""
+        """Return salts for a log that does not exist yet."""
         return cls(dice.randrange(WORD), dice.randrange(WORD))
 
     def next(self, dice: random.Random) -> Salts:
@@ -50,7 +52,7 @@ class Salts(NamedTuple):
         return Salts((self.number + 1) % WORD, dice.randrange(WORD))
 
     def follow(self, known: Salts) -> bool:
-        """Whether a log with these salts can be the last known log, or a later one."""
+        """Return whether a log with these salts can be the last known log, or a later one."""
         later = (self.number - known.number) % WORD
         return later < FURTHEST and (later > 0 or self == known)
 
@@ -63,7 +65,7 @@ def header_of(salts: Salts, page_bytes: int) -> bytes:
 
 
 def found_salts(header: bytes) -> Salts | None:
-    """Return the salts in a log's header; None if SQLite never wrote to the log, or it is not a header."""
+    """Return the salts in a log's header; None if SQLite never wrote to the log, or if the bytes are not a header."""
     data = header[: HEADER.size]
     if len(header) < HEADER_BYTES or _checksum(data) != header[HEADER.size :] or not any(header):
         return None
@@ -98,7 +100,7 @@ def see_that_it_belongs(store: Path, header: bytes, known: Salts | None) -> None
 
 
 def log_path(store: Path) -> Path:
-    """The file of SQLite's log."""
+    """Return the path of SQLite's log."""
     return store.with_name(f"{store.name}-wal")
 
 

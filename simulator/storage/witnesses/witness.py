@@ -1,9 +1,10 @@
-"""The witness of a log: the newest record that was reported as on disk, and the last salts of SQLite's log.
+"""The witness of a log: the number of the newest record that was reported to be on disk, and the last salts of SQLite's
+log.
 
-It is beside the log, `a.sqlite-witness`. A log shows only the records that it has; only a witness can show that records
-are missing at its end. It is written after each flush of the log, and is not flushed itself: after a kill it is exact;
-after a power loss it may be behind the log, but never ahead of it. It is flushed before the tables move their mark, so
-it is never behind the tables. It has the salts of SQLite's log that were last seen (sqlitelog.py).
+It is a file beside the log, `a.sqlite-witness`. A log shows only the records that it has; only a witness can show that
+records are missing at its end. The witness is written after each flush of the log, and is not flushed itself. So after
+a kill it is exact; after a power loss it may be behind the log, but never ahead of it. It is flushed before the tables
+move their mark, so it is never behind the tables. The salts are explained in sqlitelog.py.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from mqproto.wire.guid import Guid
 
 MAGIC: Final = b"mqprowit"
 SAID: Final = Struct("<8s16sQII")
-"""Magic, the node's GUID, the record, the salts of SQLite's log."""
+"""The form of the contents: magic, the node's GUID, the record, and the salts of SQLite's log."""
 
 
 class Said(NamedTuple):
     """The contents of a witness.
 
-    record: the newest record of the log that is known to have been on disk; 0 if there was none.
+    record: the number of the newest record of the log that is known to have been on disk; 0 if there was none.
     salts: the salts of SQLite's log when it was last seen.
     """
 
@@ -103,7 +104,7 @@ class StoreWitness:
 
 
 def witness_path(store: Path) -> Path:
-    """The file of a store's witness."""
+    """Return the path of a store's witness."""
     return store.with_name(f"{store.name}-witness")
 
 
