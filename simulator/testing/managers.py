@@ -1,4 +1,4 @@
-"""Queue managers as processes of a test, started by the fixture `queue_managers`.
+"""Queue managers as processes that belong to a test. The fixture `queue_managers` starts them.
 
 They listen on free ports of 127.0.0.1, and every connection between two of them goes through a link that can be cut.
 They end with the process that started them, even if that is killed.
@@ -38,11 +38,12 @@ def started(
     """Run queue managers during a block, which begins when all of them listen.
 
     Args:
-        folder: the folder for their stores and logs; a later block continues those of an earlier one.
-        topology: how many queue managers, named qm1, qm2 and so on, each linked to the next; or a topology, whose ports
-            are replaced by free ones, or any value of `--topology`.
+        folder: the folder for their stores and logs; a later block continues with the stores of an earlier one.
+        topology: the number of queue managers, which are named qm1, qm2 and so on, each linked to the next; or a
+            topology, or any value of `--topology`, whose ports are replaced by free ones.
         queues: if `topology` is a number, the queues that each has, `NAME` or `NAME:transactional`.
-        capture: if given, each records its traffic: qm1 in `run-qm1.pcapng`, if this is `run.pcapng`.
+        capture: if given, each queue manager records its traffic, such as qm1 in `run-qm1.pcapng` if this is
+            `run.pcapng`.
 
     Raises:
         UsageError: the topology or a queue is not valid.
@@ -74,7 +75,7 @@ class Starting:
         queues: Sequence[str] = QUEUES,
         capture: Path | None = None,
     ) -> QueueManagers:
-        """Start queue managers, as `started` does, in a folder of their own."""
+        """Start queue managers, as `started` does, in a new folder."""
         return self._ends.enter_context(started(self._new_folder(), topology, queues=queues, capture=capture))
 
 
@@ -83,11 +84,11 @@ class QueueManagers:
 
     def __init__(self, portal: BlockingPortal, supervisor: Supervisor, links: Links) -> None:
         self.topology = supervisor.topology
-        """The topology with the ports that they listen on. Clients for trio and asyncio take it and `directory`."""
+        """The topology with the ports on which they listen. Clients for trio and asyncio take it and `directory`."""
         self.directory: Path = supervisor.directory
         """The folder of their stores and logs."""
         self.file = self.directory / "topology.toml"
-        """The topology for other processes, which pass it to `--topology`, with `--directory`."""
+        """The file of the topology, for other processes. They pass it to `--topology`, and also need `--directory`."""
         self.file.write_text(as_toml(self.topology), "utf-8")
         self._portal = portal
         self._supervisor = supervisor
@@ -99,7 +100,7 @@ class QueueManagers:
         return list(self.topology.nodes)
 
     def connect(self, name: str, journal: Path | None = None) -> AbstractContextManager[BlockingClient]:
-        """Return a client of a queue manager: see `mqproto.simulator.client.blocking.connect`."""
+        """Return a client of a queue manager, from `mqproto.simulator.client.blocking.connect`."""
         return connect(self.topology, name, self.directory, journal=journal)
 
     def log(self, name: str) -> str:
@@ -126,7 +127,7 @@ class QueueManagers:
         self._break(one, other, Action.CUT)
 
     def stall(self, one: str, other: str) -> None:
-        """Carry no data between two queue managers, without closing anything, until `mend`."""
+        """Stop all data between two queue managers, without closing anything, until `mend`."""
         self._break(one, other, Action.STALL)
 
     def mend(self, one: str, other: str) -> None:

@@ -1,4 +1,4 @@
-"""The fixture `queue_managers`, for everybody who has installed mqproto. pytest finds it by itself.
+"""The fixture `queue_managers`, for everybody who has installed mqproto. pytest finds the fixture by itself.
 
 def test_an_order_arrives_though_the_line_was_cut(queue_managers):
     managers = queue_managers(3)
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def queue_managers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starting]:
-    """Starts queue managers for one test, and ends them even if it fails: see `mqproto.simulator.testing.managers`."""
+    """Start queue managers for one test, and end them even if the test fails. See
+    `mqproto.simulator.testing.managers`."""
     try:
         from mqproto.simulator.testing.managers import Starting
     except ModuleNotFoundError as missing:
