@@ -1,8 +1,8 @@
 """A topology is data: the nodes, the links between them, and the faults to come.
 
 nodes.py and model.py have the records and answer questions about them. routes.py has the next hops by links, sites.py
-the next hops by sites and link costs, resolve.py the meaning of typed names, and file.py the TOML form. The shipped
-files are in simulator/topology/shipped; read three-node.toml first.
+has the next hops by sites and link costs, resolve.py has the meaning of names, and file.py has the TOML form. The
+shipped files are in simulator/topology/shipped; read three-node.toml first.
 """
 
 from mqproto.simulator.topology.errors import TopologyError

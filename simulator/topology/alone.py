@@ -1,6 +1,7 @@
-"""A node alone is a node that no topology declares. A file beside its store has its name, GUID and address.
+"""A single node, called a node alone, is a node that no topology declares. A file beside its store has its name, GUID
+and address.
 
-The first `mqproto node --name shop` makes the file. After that, people may write more into it, as into any topology.
+The first `mqproto node --name shop` makes the file. After that, people may add to it, as to any topology.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def node_alone(name: str, directory: Path | None = None, address: str | None = N
     """Return the topology of a node alone, and the folder of its file and store. Missing ones are made.
 
     Args:
-        address: `HOST` or `HOST:PORT` to listen at; by default a new node gets 127.0.0.1:1801.
+        address: the `HOST` or `HOST:PORT` at which to listen; by default, a new node gets 127.0.0.1:1801.
 
     Raises:
         UsageError: the name is not valid, or the file is something else or has another address.
@@ -57,7 +58,7 @@ def node_alone(name: str, directory: Path | None = None, address: str | None = N
 
 
 def _write(path: Path, name: str, address: str) -> None:
-    """Make the file, complete and private to its owner, unless another process makes it first."""
+    """Make the file, which is complete and private to its owner, unless another process makes it first."""
     text = (
         f"# A node alone: `mqproto node --name {name}` starts it. More may stand here: simulator/topology/file.py\n"
         f'[node]\nname = "{name}"\nguid = "{str(uuid.uuid4()).upper()}"\naddress = "{address}"\n'

@@ -1,5 +1,5 @@
-"""The topology in the form that one node needs: the part of the directory service of [MS-MQDMPR] that a queue manager
-uses.
+"""The topology in the form that one node needs. It is the part of the directory service of [MS-MQDMPR] that a queue
+manager uses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 
 KNOWN_LIMIT: Final = 1_000
-"""How many names in people's spellings are cached."""
+"""The maximum number of names, in the spellings that people use, that are cached."""
 PROXY_HOST: Final = "127.0.0.1"
 """The address from which connections through a proxy on loopback come."""
 KB: Final = 1_024
@@ -42,7 +42,7 @@ class Target(NamedTuple):
     """The queue or node that an operator asks about.
 
     local_name: the node's own name for the queue; empty for the whole node.
-    text: the name that `known_as` gives an outgoing queue that leads there.
+    text: the name that `known_as` gives to an outgoing queue that leads there.
     """
 
     node: Node
@@ -76,7 +76,7 @@ class NodeDirectory:
         """Give the node these queues, and resolve names with them from now on.
 
         Raises:
-            TopologyError: they are not valid; nothing has changed.
+            TopologyError: the queues are not valid; nothing has changed.
         """
         self.topology = self.topology.with_queues(self.node.name, map(_as_a_topology_has_it, queues))
         self.node = self.topology.nodes[self.node.name]
@@ -87,20 +87,20 @@ class NodeDirectory:
     # Names of destinations
 
     def destination(self, text: str) -> Destination:
-        """Return the destination of messages that are sent to `text` from this node. A bare name is enough if one node
-        has it.
+        """Return the destination of messages that are sent to `text` from this node. A bare name is enough if only one
+        node has it.
 
         Raises:
             FormatNameError: the text is not a name.
-            TopologyError: nothing has that name.
+            TopologyError: no queue has that name.
             UsageError: nothing can be sent there.
         """
         name = self._of_peer(text)
         return self._destination(text if name is None else str(name))
 
     def destinations(self, text: str) -> list[Destination]:
-        """Return the destinations of one or several names, separated by commas. Each occurs once, in the order of the
-        text.
+        """Return the destinations of one or several names, separated by commas. Each occurs only once, in the order of
+        the text.
 
         A multiple-element format name is such a text; it may contain path names as well.
         """
@@ -140,7 +140,7 @@ class NodeDirectory:
         return str(self._sendable(text).format_name if name is None else name)
 
     def _of_peer(self, text: str) -> DirectName | None:
-        """Return the direct name of a queue of a peer that an operator has named; None for all others."""
+        """Return the direct name of a queue of a peer that an operator has named; None for all other names."""
         computer = text.partition("\\")[0]
         host = self.peer_hosts.get(computer.casefold())
         if host is None or any(computer.casefold() == name.casefold() for name in self.topology.nodes):
@@ -150,7 +150,7 @@ class NodeDirectory:
         return DirectName(protocol, host, *name.local)
 
     def _elsewhere(self, text: str) -> DirectName | PrivateName | None:
-        """Return the name of a queue outside the topology; None for all others."""
+        """Return the name of a queue outside the topology; None for all other names."""
         if is_bare(text):
             return None
         name = self._of_peer(text) or elsewhere(self.topology, parse_queue_name(text))
@@ -217,7 +217,8 @@ class NodeDirectory:
     # Names of outgoing queues, and of an operator's targets
 
     def target(self, text: str) -> Target:
-        """Return the queue or node that an operator asks about. A bare name first means one of this node's queues.
+        """Return the queue or node that an operator asks about. A bare name means one of this node's queues, if there
+        is such a queue.
 
         Raises:
             FormatNameError, TopologyError: as `destination`.
@@ -238,8 +239,8 @@ class NodeDirectory:
         r"""Return the outgoing queues that a name such as `destination\orders` or `destination` means.
 
         Args:
-            text: the name that `known_as` gives an outgoing queue, any other name of the queue that it leads to, or
-                the queue manager's name itself.
+            text: the name that `known_as` gives to an outgoing queue, any other name of the queue to which it leads, or
+                the queue manager's name for it.
             names: all outgoing queues.
         """
         meant = {text.casefold()}
@@ -259,7 +260,8 @@ class NodeDirectory:
 
 
 def known_as(topology: Topology, name: str) -> str:
-    r"""Return people's name for an outgoing queue, whose own name is a format name, a queue manager's GUID, or a host.
+    r"""Return the name that people use for an outgoing queue. Its own name is a format name, a queue manager's GUID, or
+    a host.
 
     `destination\orders` is a sequence of transactional messages to that queue, `destination` has all other messages for
     that node, and `destination\order_queue$` the acknowledgments for it.
@@ -285,7 +287,7 @@ def known_as(topology: Topology, name: str) -> str:
 
 
 def as_the_core_has_it(queue: DeclaredQueue) -> QueueDeclaration:
-    """Return the queue with sizes in bytes."""
+    """Return the queue in the form that the core has, with sizes in bytes."""
     return QueueDeclaration(
         queue.name,
         queue.identifier,
@@ -373,8 +375,8 @@ def _routes(topology: Topology, node: Node) -> Routes:
 
 
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
-    """Return the declarations about all other nodes: the hosts of their sessions, and the sources that they may
-    forward.
+    """Return the declarations about all other nodes: the hosts from which they open sessions, and the sources whose
+    messages they may forward.
 
     Connections from a node that uses a proxy come from the proxy's address.
     """
@@ -402,6 +404,6 @@ def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
 
 
 def _hop(node: Node, host: str, port: int, tls: bool) -> NextHop:
-    """Return the neighbour at this address; datagrams go to the node itself, even if it is behind a proxy."""
+    """Return the neighbour at this address. Datagrams go to the node itself, even if it is behind a proxy."""
     ping = node.ping_address
     return NextHop(node.guid, host, port, None if ping == (host, PING_PORT) else ping, tls)

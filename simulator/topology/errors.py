@@ -26,7 +26,7 @@ class TopologyError(UsageError):
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown name: the most similar name, or all known ones."""
+    """Return the end of an error about an unknown name: the most similar name, or all known names."""
     folded = {other.casefold(): other for other in known}
     if near := get_close_matches(name.casefold(), folded, 1):
         return f"did you mean {folded[near[0]]!r}?"

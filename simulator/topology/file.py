@@ -1,4 +1,4 @@
-"""Topologies as TOML: `load` reads a shipped one by name, or any file.
+"""Topologies as TOML. `load` reads a shipped topology by name, or any file.
 
 ```toml
 name = "pair"                                   # by default the file's name
@@ -240,7 +240,7 @@ def shipped() -> list[str]:
 
 
 def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
-    """Read a topology: a shipped one or a node alone by its bare name, any other topology by its path, which ends in
+    """Read a topology: a shipped one or that of a node alone by its bare name, any other by its path, which ends in
     .toml.
 
     directory: the folder with the file of a node alone, if it is not the usual one.
@@ -328,7 +328,8 @@ def _topology(table: Table, default_name: str, folder: Path) -> Topology:
 
 
 def _alone(table: Table) -> dict[str, Table]:
-    """Return the table `[node]` of a node alone as one of a topology. Its GUID is not derived from its name."""
+    """Return the table `[node]` of a node alone in the form that it has in a topology. The node's GUID is not derived
+    from its name."""
     name, *others = table.pop("name"), *table
     if "guid" not in others:
         guid = str(uuid.uuid4()).upper()
@@ -465,7 +466,7 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
 
 
 def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
-    """Read `host`, `host:port` or `[::1]:port`; `where` names it in errors.
+    """Read `host`, `host:port` or `[::1]:port`; errors call the place of the text `where`.
 
     Raises:
         TopologyError: the text has none of these forms.
@@ -511,7 +512,7 @@ def _derived(*names: str) -> Guid:
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 _reading: Final = threading.Lock()
 """A lock, because two threads in which msgspec inspects the fields of a Struct for the first time can end the process:
-one thread may see the Struct without types. The threads of a program may all connect at once."""
+one thread may see the Struct without types. This matters because the threads of a program may all connect at once."""
 
 
 def _convert(table: object, kind: type[Entry], where: str) -> Entry:

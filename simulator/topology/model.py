@@ -32,9 +32,9 @@ from mqproto.wire.guid import Guid, guid_text
 class Link:
     """Two nodes that may connect to each other.
 
-    proxy: the address at which the first finds the second, if a TCP proxy between them breaks or records the link.
-        The second connects to the first directly.
-    tls: whether the two speak TLS, and show each other their certificates.
+    proxy: the address at which the first node finds the second, if a TCP proxy between them breaks or records the link.
+    The second node connects to the first directly. tls: whether the two speak TLS, and show each other their
+    certificates.
     """
 
     first: str
@@ -45,7 +45,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strangers:
-    """The rights of queue managers outside the topology, besides sending to queues that are open to them.
+    """The rights of queue managers outside the topology, in addition to that of sending to queues that are open to
+    them.
 
     hear: the sources that are answered at all: addresses, networks, or `any`.
     call: the hosts that a node may call when a stranger asks for an answer there.
@@ -93,7 +94,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault that begins at a time and lasts for `for_s` seconds; None if it is permanent."""
+    """A fault that begins at `at_s` and lasts for `for_s` seconds; `for_s` is None if it is permanent."""
 
     at_s: float
     action: Action
@@ -114,7 +115,7 @@ class Topology:
 
     Without sites, a message takes the route with the fewest links, except where `routes` fixes the next hop of a node
     for a destination. With sites, [MS-MQBR] decides the next hop, and no links are needed.
-    `typed` names it on the command line: its name, or the path of its file.
+    `typed` is the value that names it on the command line: its name, or the path of its file.
 
     Raises:
         TopologyError: parts of it do not fit together.
@@ -183,11 +184,12 @@ class Topology:
         object.__setattr__(self, "_hops", hops)
 
     def next_hop(self, frm: str, to: str) -> str:
-        """Return the preferred next hop from `frm` to `to`; a TopologyError if there is no route."""
+        """Return the preferred next hop from `frm` to `to`; raise a TopologyError if there is no route."""
         return self.next_hops(frm, to)[0]
 
     def next_hops(self, frm: str, to: str) -> tuple[str, ...]:
-        """Return the possible next hops from `frm` to `to`, the preferred first; a TopologyError without a route."""
+        """Return the possible next hops from `frm` to `to`, the preferred first; raise a TopologyError if there is no
+        route."""
         self._known(frm, "next hop")
         self._known(to, "next hop")
         hops = self._hops.get((frm, to))
@@ -196,9 +198,11 @@ class Topology:
         return hops
 
     def dial_address(self, frm: str, to: str) -> tuple[str, int]:
-        """Return where `frm` connects to reach `to`: the link's proxy if it has one that way, or `to` itself.
+        """Return the address to which `frm` connects to reach `to`: that of the link's proxy, if it has one in that
+        direction, or of `to` itself.
 
-        With sites, the sites decide which nodes may connect. Without sites, a TopologyError if no link joins the two.
+        With sites, the sites decide which nodes may connect. Without sites, raise a TopologyError if no link joins the
+        two.
         """
         link = self._link(frm, to)
         if link is None and not self.sites:
@@ -208,12 +212,12 @@ class Topology:
         return self.listening_address(frm, to)
 
     def listening_address(self, frm: str, to: str) -> tuple[str, int]:
-        """Return where `to` itself listens for `frm`: the TLS address, if their link has TLS."""
+        """Return the address at which `to` itself listens for `frm`, which is the TLS address if their link has TLS."""
         tls = self.nodes[to].tls if self.has_tls(frm, to) else None
         return self.nodes[to].address if tls is None else tls.address
 
     def has_tls(self, one: str, other: str) -> bool:
-        """Whether a link with TLS joins two nodes."""
+        """Return whether a link with TLS joins two nodes."""
         link = self._link(one, other)
         return link is not None and link.tls
 
@@ -225,7 +229,7 @@ class Topology:
         return next((link for link in self.links if {link.first, link.second} == {one, other}), None)
 
     def node_named(self, name: str) -> Node:
-        """Return the node of that name, in any case; a TopologyError if there is none."""
+        """Return the node of that name, in any case; raise a TopologyError if there is none."""
         return self.nodes[find(name, self.nodes, f"{self.name} has no node")]
 
     def node_by_guid(self, guid: Guid) -> Node | None:
@@ -237,15 +241,15 @@ class Topology:
         return next((node.name for node in self.nodes.values() if guid_text(node.guid) == guid), "")
 
     def resolve(self, text: str, at: str | None = None) -> ResolvedName:
-        r"""Return the destination that a typed path name or format name means.
+        r"""Return the destination that a path name or format name means.
 
         A path name becomes the queue's routed name (PUBLIC=, PRIVATE= or CONNECTOR=); `node\orders` and
         `node\private$\orders` are the same queue. A direct name stays a direct name, and leads straight to its node.
         Journals and system queues go by the names of [MS-MQMQ] 2.1, and `node\deadxact` is enough.
 
         Args:
-            text: as in `destination\private$\orders`.
-            at: the node that `.` stands for.
+            text: the name, such as `destination\private$\orders`.
+            at: the node that `.` represents.
 
         Raises:
             FormatNameError: the text is not a name.
@@ -254,7 +258,7 @@ class Topology:
         return resolve(self, parse_queue_name(text), at)
 
     def host_of(self, name: str) -> Node:
-        """Return the one node that has a queue of this bare name: `orders`, or `orders;journal`.
+        """Return the only node that has a queue of this bare name, such as `orders` or `orders;journal`.
 
         Raises:
             TopologyError: no node or several nodes have such a queue.
@@ -284,7 +288,8 @@ class Topology:
         return found
 
     def with_node(self, node: Node) -> Topology:
-        """Return the topology in which this node replaces the node with its name. Its address stays the same."""
+        """Return the topology in which this node replaces the node with its name. The node's address must not
+        change."""
         found = copy(self)
         object.__setattr__(found, "nodes", {**self.nodes, node.name: node})
         return found
@@ -302,7 +307,8 @@ class Topology:
         return self.with_node(replace(node, readers=group or node.readers, readers_folder=folder))
 
     def with_metrics(self, host: str, port: int) -> Topology:
-        """Return the topology with /metrics, /live and /ready for all nodes, at consecutive ports from this one."""
+        """Return the topology with /metrics, /live and /ready for all nodes, at consecutive ports, of which this is the
+        first."""
         if port + len(self.nodes) > 65_536:
             raise TopologyError(
                 f"--metrics {host}:{port}: {len(self.nodes)} nodes take as many ports from there"
@@ -321,8 +327,8 @@ class Topology:
     def with_free_ports(self) -> Topology:
         """Return the topology on 127.0.0.1, each node and proxy at free ports, with Pings at the same UDP port.
 
-        This is for machines without 127.0.0.2, such as macOS, or with another program at port 1801. For a minute, the
-        system gives none of these ports to a program that asks for any port.
+        This is for machines without 127.0.0.2, such as those with macOS, or with another program at port 1801. For a
+        minute, the system does not give these ports to programs that ask for any port.
         """
         nodes = {}
         for name, node in self.nodes.items():

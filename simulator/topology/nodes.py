@@ -22,7 +22,8 @@ DEFAULT_PORT: Final = 1801
 METRICS_PORT: Final = 9180
 NODE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 FIRST_IDENTIFIER: Final = 16
-"""Queues with smaller numbers are the queue manager's own; 4 is its order queue ([MS-MQQB] 2.2.4)."""
+"""The smallest number of a declared queue. Queues with smaller numbers are the queue manager's own; 4 is its order
+queue ([MS-MQQB] 2.2.4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,12 @@ class DeclaredQueue:
 
     identifier: its number within the node, from 16 upward; the second half of its private format name.
     public: its GUID in the directory, for a queue that is addressed as PUBLIC=.
-    quota_kb: Quota, the limit for all its messages, in units of 1,024 bytes; None for no limit of its own.
+    quota_kb: Quota, the limit for all its messages, in units of 1,024 bytes; None if it does not have its own limit.
     journal: Journaling, whether received messages are copied to its journal.
-    journal_quota_kb: JournalQuota, the limit of the journal; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
-    strangers: whether queue managers outside the topology may send to it.
-    protection: Authentication, PrivacyLevel and Security, its requirements for messages.
-    connector: the GUID of the foreign system whose connector queue it is, addressed as CONNECTOR=.
+    journal_quota_kb: JournalQuota, the limit of the journal; None if it does not have its own limit.  [MS-MQDMPR]
+    3.1.1.2 strangers: whether queue managers outside the topology may send to it. protection: Authentication,
+    PrivacyLevel and Security, its requirements for messages. connector: the GUID of the foreign system whose connector
+    queue it is, addressed as CONNECTOR=.
     """
 
     name: str
@@ -93,15 +94,15 @@ class Tls:
 class Node:
     """One queue manager; its name is that of its computer.
 
-    origins: the places that its sessions come from: addresses, networks such as `10.0.0.0/8`, or `any`; by default
+    origins: the places from which its sessions come: addresses, networks such as `10.0.0.0/8`, or `any`; by default
     `host`.
-    ping: where it must answer Pings; by default it does so at UDP port 3527 of `host` if that is free.
+    ping: the address at which it must answer Pings; by default it does so at UDP port 3527 of `host`, if that is free.
     tls: its certificate and TLS address, if it has links with TLS.
     keys: the folder of its public keys, if that is not `NAME.public` beside its store.
     private_keys: by use, the PEM files of its private keys that are not in `NAME.keys`.
     readers: the group of the system that may look at it without changing anything; empty for none.
     readers_folder: the folder of the readers' socket; None for the usual one.
-    metrics: where it answers /metrics, /live and /ready over HTTP; None for nowhere.
+    metrics: the address at which it answers /metrics, /live and /ready over HTTP; None for none.
     traces: the URL of the collector for its spans; empty for the URL in the environment.
     sites, routing_server, out_routing_servers, in_routing_servers: as in `mqproto.routing.Machine`, with other nodes
         and sites by name.
@@ -166,7 +167,7 @@ class Node:
         return self.ping or (self.host, PING_PORT)
 
     def queue(self, name: str) -> DeclaredQueue:
-        """Return the queue of that name, in any case; a TopologyError if there is none."""
+        """Return the queue of that name, in any case; raise a TopologyError if there is none."""
         return self.queues[find(name, self.queues, f"{self.name} has no queue", nearest_queue)]
 
     def with_queues(self, queues: Iterable[DeclaredQueue]) -> Node:
@@ -183,7 +184,7 @@ class Node:
 
 
 def find(name: str, known: Mapping[str, object], otherwise: str, near: Nearest = nearest) -> str:
-    """Return a name in the spelling of `known`, or raise a TopologyError that begins with `otherwise`."""
+    """Return a name in the spelling that it has in `known`, or raise a TopologyError that begins with `otherwise`."""
     for other in known:
         if other.casefold() == name.casefold():
             return other

@@ -1,4 +1,5 @@
-"""The files of a node, and the sockets for its clients. The directory and the name of the node determine both."""
+"""The paths of a node's files, and of the sockets for its clients. The directory and the name of the node determine
+them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from mqproto.simulator.topology.nodes import METRICS_PORT
 from mqproto.simulator.topology.resolve import is_bare, node_of
 
 SOCKET_PATH_LIMIT_BYTES: Final = 103
-"""The longest path of a socket: sun_path has 104 bytes on macOS and 108 on Linux, one of which is a NUL."""
+"""The maximum length of a socket's path, in bytes: sun_path has 104 bytes on macOS and 108 on Linux, one of which is a
+NUL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Place:
     """A topology, and the directory of its nodes' stores.
 
     declared: the topology in its file; `topology` may have the queues that running nodes report instead.
-    silent: nodes that did not answer when they were asked for their queues, so nobody waits for them again.
+    silent: nodes that did not answer when they were asked for their queues, so that nobody waits for them again.
     """
 
     topology: Topology
@@ -45,7 +47,7 @@ class Place:
 
     @classmethod
     def of(cls, topology: str, directory: Path | None) -> Place:
-        """Return the place for a topology and directory as they were typed.
+        """Return the place for a topology and a directory that were given on the command line.
 
         Raises:
             TopologyError: there is no such topology, or it is not valid.
@@ -55,7 +57,7 @@ class Place:
 
     @property
     def again(self) -> str:
-        """The options that have to be typed for a command to find the same nodes, after a space; empty if none."""
+        """The options with which another command finds the same nodes, after a space; empty if none are needed."""
         return again(self.topology, self.directory)
 
     def with_waypoints(self) -> Place:
@@ -91,9 +93,9 @@ class Place:
         return replace(self, topology=self.topology.with_node(node))
 
     def name_at(self, node: str, subject: str) -> str:
-        """Return a queue's name for a request to a node: a private name, if the node's own file lacks the queue.
+        """Return a queue's name for a request to a node. It is a private name if the node's own file lacks the queue.
 
-        Any other text stays as it is, and the node judges it.
+        Any other text stays as it is, for the node to judge.
         """
         with suppress(FormatNameError, TopologyError):
             text = f"{self.topology.host_of(subject).name}\\{subject}" if is_bare(subject) else subject
@@ -143,12 +145,13 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
 
 
 def start_again(place: Place) -> tuple[Callable[[str], str], str]:
-    """Return the command that starts a node, by its name, and the options for all other commands for these nodes."""
+    """Return two values: a function from a node's name to the command that starts it, and the options for all other
+    commands for these nodes."""
     return partial(start_command, place.topology, directory=place.directory), place.again
 
 
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
-    """Return the command to type if `mqproto run` still has an older copy of a topology.
+    """Return the command to run if `mqproto run` still has an older copy of a topology.
 
     The text is empty if that copy has the missing node or queue, or if the topology itself lacks it.
     """
@@ -177,7 +180,7 @@ def run_command(topology: Topology, directory: Path | None = None) -> str:
 
 
 def again(topology: Topology, directory: Path | None = None) -> str:
-    """The options that have to be typed for a command to find the same nodes, after a space; empty if none."""
+    """Return the options with which another command finds the same nodes, after a space; empty if none are needed."""
     return environment.typed_again(topology.typed, _elsewhere(topology, directory))
 
 
@@ -187,7 +190,7 @@ def _elsewhere(topology: Topology, directory: Path | None) -> Path | None:
 
 
 def store_path(directory: Path, name: str) -> Path:
-    """The store of a node."""
+    """Return the path of a node's store."""
     return directory / f"{name}.sqlite"
 
 
@@ -197,12 +200,12 @@ def seen_path(directory: Path, name: str) -> Path:
 
 
 def keys_path(directory: Path, name: str) -> Path:
-    """The folder of a node's keys."""
+    """Return the path of the folder with a node's keys."""
     return directory / f"{name}.keys"
 
 
 def public_path(directory: Path, name: str) -> Path:
-    """The folder of a node's public keys and certificates, for everybody."""
+    """Return the path of the folder with a node's public keys and certificates, which everybody may read."""
     return directory / f"{name}.public"
 
 
@@ -218,30 +221,31 @@ def called(node: str, name: str) -> str:
 
 
 def history_url(directory: Path) -> str:
-    """Return the default document history of gateways and triggers."""
+    """Return the URL of the default document history of gateways and triggers."""
     return f"sqlite:///{directory.resolve() / 'history.sqlite'}"
 
 
 def history_there(directory: Path, url: str) -> str:
-    """Return the given document history, or the file beside the stores; empty if there is neither."""
+    """Return the URL of the given document history, or of the file beside the stores; empty if there is neither."""
     is_there = (directory / "history.sqlite").is_file()
     return url or (history_url(directory) if is_there else "")
 
 
 def socket_path(directory: Path, name: str) -> Path:
-    """The Unix domain socket of a node, short enough for sun_path however long the directory's name is."""
+    """Return the path of a node's Unix domain socket, short enough for sun_path however long the directory's name
+    is."""
     place = hashlib.sha256(os.fsencode(store_path(directory.resolve(), name))).hexdigest()[:16]
     return runtime_directory() / f"{place}.sock"
 
 
 def run_socket(directory: Path, topology: str) -> Path:
-    """The socket at which `mqproto run` takes orders for the nodes of a topology."""
+    """Return the path of the socket at which `mqproto run` takes orders for the nodes of a topology."""
     place = hashlib.sha256(os.fsencode(directory.resolve() / f"{topology}.run")).hexdigest()[:16]
     return runtime_directory() / f"{place}.sock"
 
 
 def is_run(directory: Path, topology: str) -> bool:
-    """Whether `mqproto run` runs the nodes of a topology."""
+    """Return whether `mqproto run` runs the nodes of a topology."""
     with socket.socket(socket.AF_UNIX) as asking:
         return asking.connect_ex(str(run_socket(directory, topology))) == 0
 
@@ -254,7 +258,7 @@ def client_socket(directory: Path, name: str) -> Path:
 
 
 def is_for_readers(directory: Path, name: str) -> bool:
-    """Whether a node has, or had, its socket for readers in a folder."""
+    """Return whether a node has, or had, its socket for readers in this folder."""
     try:
         return reading_socket(directory, name).is_socket()
     except OSError:
@@ -262,7 +266,7 @@ def is_for_readers(directory: Path, name: str) -> bool:
 
 
 def reading_socket(folder: Path, name: str) -> Path:
-    """The socket of a node in a folder for readers."""
+    """Return the path of a node's socket in a folder for readers."""
     return folder / f"{name}.read"
 
 
@@ -272,7 +276,8 @@ def readers_folder(group: str) -> Path:
 
 
 def runtime_directory() -> Path:
-    """This user's folder for sockets: $XDG_RUNTIME_DIR/mqproto, or mqproto-UID among the temporary files."""
+    """Return this user's folder for sockets: $XDG_RUNTIME_DIR/mqproto, or mqproto-UID in the folder for temporary
+    files."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "mqproto" if runtime else Path(tempfile.gettempdir()) / f"mqproto-{os.getuid()}"
 
@@ -318,14 +323,14 @@ def check_length(socket: Path, advice: str) -> None:
     """Check that a socket can have this path.
 
     Raises:
-        UsageError: it is too long; the text ends with the advice.
+        UsageError: the path is too long; the text ends with the advice.
     """
     if len(os.fsencode(socket)) > SOCKET_PATH_LIMIT_BYTES:
         raise UsageError(f"{socket} is too long for a socket: {advice}")
 
 
 def make(directory: Path) -> None:
-    """Make a directory for stores, if it is not there.
+    """Make a directory for stores, if it does not exist.
 
     Raises:
         UsageError: it cannot be made.
@@ -348,6 +353,7 @@ def keep_private(directory: Path, name: str) -> None:
 
 
 def who_may_enter(directory: Path) -> str:
-    """Return the mode of a folder, such as 755, if other users can enter or list it; otherwise an empty text."""
+    """Return the mode of a folder as text, such as 755, if other users can enter or list it; otherwise an empty
+    text."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     return f"{mode:o}" if mode & 0o077 else ""

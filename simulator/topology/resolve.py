@@ -33,14 +33,14 @@ from mqproto.wire.guid import Guid, guid_text
 
 
 class KnownNodes(typing.Protocol):
-    """The nodes, with the questions that name resolution asks about them."""
+    """The nodes as name resolution needs them."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:
         """The nodes by name."""
 
     def node_named(self, name: str) -> Node:
-        """Return the node of that name, in any case; a TopologyError if there is none."""
+        """Return the node of that name, in any case; raise a TopologyError if there is none."""
 
     def node_by_guid(self, guid: Guid) -> Node | None:
         """Return the node with that GUID; None if there is none."""
@@ -51,10 +51,10 @@ class ResolvedName:
     """The meaning of a name.
 
     node: the node that hosts the queue.
-    queue: its declaration; None for the node's own journal and dead-letter queues, for a queue that only its node knows
-        because it was made at run time, and for the two queues of a foreign system if the name fits both.
-    format_name: the format name to use for it.
-    local_name: its queue manager's name for it: `orders`, `orders;journal`, `system$;deadxact`.
+    queue: its declaration; None for the node's own journal and dead-letter queues; for a queue that was made at run
+    time, so that only its node knows it; and for the two queues of a foreign system, if the name fits both.
+    format_name: the format name to use for it. local_name: its queue manager's name for it, such as `orders`,
+    `orders;journal` or `system$;deadxact`.
     """
 
     node: Node
@@ -67,16 +67,18 @@ _OTHERWISE: Final = re.compile(
     r".*[\\,]|\s*(msmq\.)?formatname\s*:|\s*(direct|public|private|dl|machine|connector|multicast)\s*=|[a-z.]+://",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches texts that are more than the bare name of a queue: a path, several names, a format name, a URL."""
+"""The pattern of texts that are not just the bare name of a queue: a path, several names, a format name, or a URL."""
 
 
 def is_bare(text: str) -> bool:
-    """Whether a text is a queue's name alone, without its node: `orders`, `orders;journal`, `deadxact`, `a/b`."""
+    """Return whether a text is just a queue's name, without its node, such as `orders`, `orders;journal`, `deadxact` or
+    `a/b`."""
     return bool(text) and not _OTHERWISE.match(text)
 
 
 def is_system_queue(name: str) -> bool:
-    """Whether a bare name is that of a queue that each node has: `deadxact`, `system$;deadxact`, `DeadLetter$`."""
+    """Return whether a bare name is that of a queue that each node has, such as `deadxact`, `system$;deadxact` or
+    `DeadLetter$`."""
     try:
         return _as_system(parse_path_name(f".\\{name}").local) is not None
     except FormatNameError:
@@ -86,7 +88,8 @@ def is_system_queue(name: str) -> bool:
 def elsewhere(directory: KnownNodes, name: FormatName | PathName) -> DirectName | PrivateName | None:
     """Return the name if it names a queue outside the directory; None for all other names.
 
-    A direct name says how to reach the queue; a private name is only useful to a queue manager that has met its owner.
+    A direct name says how to reach the queue. A private name is only useful to a queue manager that has met the queue's
+    owner.
     """
     match name:
         case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if address != ".":
@@ -102,7 +105,7 @@ def elsewhere(directory: KnownNodes, name: FormatName | PathName) -> DirectName 
 
 
 def is_elsewhere(directory: KnownNodes, text: str) -> bool:
-    r"""Whether a text names a queue outside the directory.
+    r"""Return whether a text names a queue outside the directory.
 
     Only a node that has a peer of this name knows what `peer\orders` means.
 
@@ -184,7 +187,7 @@ def _connector(directory: KnownNodes, name: ConnectorName) -> ResolvedName:
 
 
 def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
-    """Whether a name may belong to a queue that a node other than ours has made at run time."""
+    """Return whether a name may belong to a queue that a node other than ours has made at run time."""
     is_plain = local.scope is not Scope.SYSTEM and not local.subqueue and not local.journal
     known = {name.casefold() for name in node.queues}
     return (
@@ -199,7 +202,7 @@ def node_of(directory: KnownNodes, name: FormatName | PathName, at: str | None) 
     """Return the node of a name's queue, even if the directory lacks the queue.
 
     Raises:
-        TopologyError: the name does not show it, or there is no such node.
+        TopologyError: the name does not show the node, or there is no such node.
     """
     match name:
         case PathName(computer):
@@ -273,7 +276,8 @@ def _local(node: Node, local: LocalName) -> ResolvedName:
 
 
 def _as_system(local: LocalName) -> SystemQueue | None:
-    """Return the system queue that a name means if no declared queue has that name: `deadxact` is enough."""
+    """Return the system queue that a name means if no declared queue has that name. A name such as `deadxact` is
+    enough."""
     name = local.queue.upper()
     if local.scope is Scope.PRIVATE or local.subqueue or local.journal or name not in SystemQueue.__members__:
         return None

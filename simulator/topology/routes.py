@@ -1,4 +1,4 @@
-"""Next hops in a topology without sites: by a route, or directly to a neighbour, or by the fewest links.
+"""Next hops in a topology without sites. They follow a route, lead directly to a neighbour, or take the fewest links.
 
 The whole table is known before the first message.
 """
@@ -19,7 +19,7 @@ def next_hops(
 
     Args:
         neighbours: the neighbours of each node, in the order of the links.
-        routes: for each node with routes, next hops by destination; all names are names of nodes.
+        routes: for each node with routes, next hops by destination; all names are those of nodes.
 
     Raises:
         TopologyError: the next hop of a route is not a neighbour, or routes lead in a circle.
@@ -44,7 +44,7 @@ def next_hops(
 
 
 def _distances(to: str, neighbours: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return how many links away each connected node is."""
+    """Return the number of links to each connected node."""
     distances = {to: 0}
     edge = [to]
     while edge:

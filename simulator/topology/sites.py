@@ -1,8 +1,8 @@
 """Next hops in a topology with sites: the algorithm of [MS-MQBR], run for every pair of nodes.
 
 A site has gates, a routing link has a cost, and a node may be a routing server. Nodes of one site may connect to each
-other, and gates to those of neighbouring sites. Links between nodes need not be declared, except for a proxy or a
-fault.
+other, and gates may connect to those of neighbouring sites. Links between nodes need not be declared, except for a
+proxy or a fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mqproto.simulator.topology.nodes import Node
 
 
 def refuse_without_sites(nodes: Collection[Node], links: Collection[RoutingLink]) -> None:
-    """Refuse a topology that has no sites but uses them."""
+    """Refuse a topology that uses sites without declaring any."""
     for node in nodes:
         if node.sites or node.routing_server or node.out_routing_servers or node.in_routing_servers:
             raise TopologyError(
@@ -36,7 +36,7 @@ def site_hops(
     """Return the possible next hops for each pair (from, to), the preferred first.  [MS-MQBR] 3.1.5.1
 
     Raises:
-        TopologyError: the sites contradict each other or are not all connected, or there are routes as well.
+        TopologyError: the sites contradict each other or are not all connected; or there are routes as well.
     """
     for site in sites:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", site.identifier):

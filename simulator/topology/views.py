@@ -1,7 +1,7 @@
 """A topology as one of its nodes sees it, and as the text of a file that a node process can load.
 
-A breakable link has a proxy in each direction, which carries each connection. So each node gets a topology of its own,
-in which its links have the proxies that it must call.
+A breakable link has a proxy for each direction, which carries every connection. So each node gets its own topology, in
+which its links have the proxies to which it must connect.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Add
     """Return the topology in which `name` finds its neighbours at the detours, and all other nodes at their addresses.
 
     Args:
-        detours: the address to connect to for each pair (node that connects, its neighbour). The proxy there must
-            forward each connection from its original host (rig/network.py).
+        detours: the address of the proxy for each pair (node that connects, its neighbour). The proxy must forward each
+            connection from the connection's original host (rig/network.py).
     """
 
     def seen(link: Link) -> Link:
@@ -44,8 +44,8 @@ Remarks = Mapping[tuple[str, str], str]
 def as_toml(topology: Topology, *, is_brief: bool = False, remarks: Remarks = MappingProxyType({})) -> str:
     """Return the text that `mqproto.simulator.topology.parse` reads as this topology.
 
-    is_brief: whether to leave out settings, and values for strangers and queues, that are the defaults. Otherwise
-    everything optional is written.
+    is_brief: whether to leave out settings, and values for strangers and queues, that have their defaults. If not, all
+    optional values are written.
     """
     return "\n".join(_lines(topology, remarks, is_brief=is_brief)) + "\n"
 
@@ -154,7 +154,8 @@ def _entries(**entries: object) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    """Return a value as TOML. Its strings, numbers, booleans and arrays are JSON's, except that DEL must be escaped."""
+    """Return a value as TOML. Strings, numbers, booleans and arrays are written as in JSON, except that DEL is
+    escaped."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         return f"[{', '.join(_value(each) for each in value)}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
