@@ -1,4 +1,5 @@
-"""Worlds from a seed: whole systems of queue managers on a clock that jumps, with everything that can go wrong.
+"""Worlds that follow from a seed: whole systems of queue managers, on a clock that jumps, with everything that can go
+wrong.
 
 Read scenarios/scenario.py first, because a world is data. draw.py makes it from a seed, run.py runs it,
 oracle/invariants.py has the rules that must hold, and shrink.py reduces a world that breaks one of them. `mqproto

@@ -1,4 +1,4 @@
-"""Runs many seeds on all cores. Each process takes a few at a time, and reports its findings."""
+"""Runs many seeds on all cores. Each process takes a few seeds at a time, and reports its findings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mqproto.simulator.world.run import simulate
 from mqproto.simulator.world.truth import simulate_into
 
 SHARE: Final = 25
-"""How many seeds a process takes at a time."""
+"""The number of seeds that a process takes at a time."""
 ENOUGH: Final = 10
-"""No new runs begin after this many broken ones."""
+"""The number of broken runs after which no new runs begin."""
 
 
 def run_seeds(
@@ -34,8 +34,8 @@ def run_seeds(
 
     Args:
         captures: the folder for each world's capture and truth (see truth.py).
-        processes: how many to run at once; by default as many as there are cores.
-        progress: called again and again with the summary so far.
+        processes: how many processes to run at once; by default, as many as there are cores.
+        progress: called repeatedly with the summary so far.
     """
     total = RunTotals()
     shares = [(seed, min(SHARE, first + count - seed)) for seed in range(first, first + count, SHARE)]

@@ -1,4 +1,4 @@
-"""`mqproto simulate`: runs worlds from seeds, one or many, and prints their results."""
+"""`mqproto simulate`, which runs one or many worlds from their seeds, and prints their results."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _simulate(scenario: Scenario, options: WorldOptions) -> WorldResult:
 
 
 def _shrunk(result: WorldResult, options: WorldOptions) -> WorldResult:
-    """Shrink a broken world, and run the smallest found once more with a trace and a capture if wanted."""
+    """Shrink a broken world, and run the smallest one that was found once more with a trace and a capture if wanted."""
     console = wide_console(stderr=True)
 
     def show(scenario: Scenario) -> None:

@@ -1,7 +1,7 @@
 """Draws a scenario from a seed: the nodes, their messages, and the kinds and strength of faults.
 
 Each subject has its own dice, so one more draw for one subject leaves the others as they were. Only whole numbers are
-drawn, so no machine's arithmetic matters.
+drawn, so the result does not depend on a machine's arithmetic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
 
 NAMES: Final = "abcdefg"
 CALLER, CALLED = STRANGERS = ("a", "b")
-"""The nodes of a world in which no node knows another. In half of these worlds nobody can call the first one."""
+"""The nodes of a world in which no node knows another. In half of these worlds, nobody can call the first node."""
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
@@ -49,7 +49,7 @@ APART: Final = frozenset(
         "withdraw keys",
     }
 )
-"""Faults that `draw_faults` leaves out, because other functions draw them."""
+"""The faults that `draw_faults` leaves out, because other functions draw them."""
 TRAFFIC: Final = {
     "transactional": 10,
     "final ack": 3,
@@ -65,16 +65,17 @@ TRAFFIC: Final = {
     "recoverable to reach": 1,
     "express": 2,
 }
-"""How often each kind of traffic is drawn, as weights."""
+"""The weights with which the kinds of traffic are drawn."""
 MIXED: Final = ("transactional", "to reach", "to reach", "to reach, no letter")
 """The kinds of messages that a paused source has to send. Some of them will expire, and some will not."""
 PAUSE_MS: Final = 4_500
 BARRED_MS: Final = 2_000
-"""The shortest time for which a route is barred: long enough for a node to try the route in vain."""
+"""The minimum time, in milliseconds, for which a route is barred. It is long enough for a node to try the route in
+vain."""
 MESSAGES: Final = 100
-"""Roughly how many messages a world has."""
+"""The approximate number of messages in a world."""
 HEADERS_BYTES: Final = 2_000
-"""The largest size of a packet without its body, in bytes."""
+"""The maximum size of a packet without its body, in bytes."""
 
 LARGEST_PROTECTED_BYTES: Final = BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES
 
@@ -138,10 +139,11 @@ def draw(seed: int) -> Scenario:
 def _extended(
     seed: int, bursts: tuple[Burst, ...], links: tuple[Cable, ...], doubters: tuple[str, ...], storm_ms: int
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...], str | None]:
-    """Give ordinary bursts sizes and deadlines, and add bursts that expire in their sequences, queues or on their way.
+    """Give ordinary bursts sizes and deadlines, and add bursts whose messages expire in their sequences, in queues or
+    on their way.
 
     Returns:
-        all bursts, the faults that come with those added, and the name of a node where nobody receives.
+        All bursts, the faults that come with the added ones, and the name of a node at which nobody receives.
     """
     bursts = tuple(
         replace(burst, sizes_bytes=_sizes(chance(seed, "sizes", str(number))))
@@ -195,7 +197,7 @@ def _configured(drawn: Scenario, *, has_keys: bool, meets_strangers: bool) -> Sc
 
 
 class Times:
-    """Times of events: anywhere in the storm, or mostly in a few rushes, in which they disturb each other."""
+    """Draws the times of events: anywhere in the storm, or mostly in a few rushes, in which they disturb each other."""
 
     def __init__(self, dice: random.Random, storm_ms: int) -> None:
         self.storm_ms = storm_ms
@@ -242,7 +244,7 @@ def _link(dice: random.Random, one: str, other: str) -> Cable:
 def _traffic(
     dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]], times: Times
 ) -> Iterable[Burst]:
-    """Draw bursts between a few pairs of nodes, about `MESSAGES` messages in all."""
+    """Draw bursts between a few pairs of nodes, with about `MESSAGES` messages in total."""
     ends = [_ends(dice, nodes, pairs) for _ in range(dice.choice((1, 1, 2, 3, 5)))]
     neighbours = {*pairs, *((other, one) for one, other in pairs)}
     kinds = [dice.choices(list(TRAFFIC), list(TRAFFIC.values()))[0] for _ in range(dice.choice((1, 2, 4)))]
@@ -282,8 +284,8 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
 def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst]:
     """Move the bursts to two nodes that know only each other's addresses.
 
-    A node that nobody can call calls the other first, and again while it awaits an answer. The other's messages
-    name the node by its GUID.
+    A node that nobody can call calls the other first, and again while it awaits an answer. The messages of the other
+    node name the first one by its GUID.
     """
     if uncalled:
         yield Burst(at_ms=0, source=CALLER, target=CALLED, kind=to_a_stranger("final ack"))
@@ -296,7 +298,8 @@ def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst
 def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
     """Encrypt half and sign a third of the bursts that do not go by a direct format name.
 
-    Acknowledgments of some messages could repeat a secret, because their sources are told if a message is not received.
+    Some messages could have their secrets repeated in acknowledgments, because their sources are told if they are not
+    received.
     """
     for burst in bursts:
         encrypted, signed, heard_of = dice.randrange(2) == 0, dice.randrange(3) == 0, dice.randrange(2) == 0
@@ -309,7 +312,8 @@ def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 
 
 def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
-    """In one world of six, have sources choose a dead-letter queue for three in four bursts that ask for any."""
+    """In one world of six, have sources choose a dead-letter queue for three in four bursts that ask for dead
+    letters."""
     chooses = dice.randrange(6) == 0
     for burst in bursts:
         asks = chooses and KINDS[burst.kind].dead_lettered and dice.randrange(4) > 0
@@ -322,7 +326,7 @@ def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 
 
 def _key_settings(dice: random.Random) -> dict[str, int]:
-    """Draw settings with which session keys are remembered for a short time, or only a few of them."""
+    """Draw settings with which session keys are remembered only for a short time, or only a few of them."""
     return {
         "symmetric_key_short_lifetime_ms": dice.choice((1_000, 600_000)),
         "send_symmetric_key_cache_size": dice.choice((1, 53)),
@@ -364,7 +368,7 @@ def _overdue(
     """In one long world of four, nobody receives at one node until the calm, and many messages there expire at once.
 
     Returns:
-        these messages, and the name of the node.
+        These messages, and the name of the node.
     """
     ends = [(burst.source, burst.target) for burst in bursts if KINDS[burst.kind].transactional]
     if dice.randrange(4) or not ends or storm_ms < 60_000:
@@ -390,7 +394,7 @@ def _gaps(
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
     """In one world of six, pause a source until part of a sequence has expired, so that later messages bridge gaps.
 
-    Around the time when it continues, the source may resend messages or restart, or the target may send no OrderAcks.
+    Around the time when it resumes, the source may resend messages or restart, or the target may send no OrderAcks.
     """
     ends = [
         (burst.source, burst.target)
@@ -424,14 +428,14 @@ def _gaps(
 def _late(
     dice: random.Random, consumers: Iterable[Consumer], absent: str | None, storm_ms: int
 ) -> Iterable[Consumer]:
-    """Let one consumer in four come late, when messages already wait, and those of one node when the storm is over."""
+    """Make one consumer in four start late, when messages already wait, and those of one node only after the storm."""
     for consumer in consumers:
         begins_ms = dice.choice((0, 0, 0, storm_ms // 2))
         yield replace(consumer, begins_ms=storm_ms - 1 if consumer.node == absent else begins_ms)
 
 
 def _ends(dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, str]:
-    """Draw a source and a target: mostly with another node between them, and now and then one node for both."""
+    """Draw a source and a target: mostly with another node between them, and occasionally one node for both."""
     source, target = dice.choice(nodes), dice.choice(nodes)
     if dice.randrange(8) == 0:
         return source, target
@@ -491,7 +495,7 @@ def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consum
 
 
 def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consumer]:
-    """Let one consumer in eight ask again before it is answered, or before it has settled."""
+    """Make one consumer in eight ask again before it gets an answer, or before it has settled."""
     for consumer in consumers:
         yield replace(consumer, asks_twice=dice.randrange(8) == 0)
 
@@ -499,7 +503,7 @@ def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consu
 def draw_faults(
     seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
-    """Draw a few faults of each kind that the seed has. The last may come when nobody sends any more."""
+    """Draw a few faults of each kind that the seed has. The last ones may come when nobody sends any more."""
     strength = chance(seed, "strength").choice((1, 3, 8))
     variety = chance(seed, "variety").choice((0, 2, 5))
     steps = steps_between(nodes, links)
@@ -531,8 +535,8 @@ def _cut(
 ) -> Iterable[Fault]:
     """In half of the worlds with a spare link, break a link for good and then take it off the map.
 
-    All nodes stay connected, because a node that forges acknowledgments sends them to anybody. A link for direct names
-    is never spare, because messages to these take no other route.
+    All nodes stay connected, because a node that forges acknowledgments sends them to any node. A link for direct names
+    is never spare, because messages to direct names take no other route.
     """
     dice = chance(seed, "cut")
     direct = {frozenset((burst.source, burst.target)) for burst in bursts if KINDS[burst.kind].direct}
@@ -578,10 +582,10 @@ def _barred(
 def _picky(
     dice: random.Random, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst]
 ) -> Iterable[Fault]:
-    """In one world of six, let a node refuse messages that come to it or pass it, forever or for a while.
+    """In one world of six, make a node refuse messages that are sent to it or pass through it, forever or for a while.
 
-    There is only one such node, because two that refused each other's messages would end the sessions on which these
-    are tried.
+    There is only one such node, because two nodes that refused each other's messages would end the sessions on which
+    these messages are retried.
     """
     chosen = [
         (number, burst)
@@ -603,7 +607,7 @@ def _picky(
 
 
 def _put_back(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Fault]:
-    """In one world of eight, put a node's store back to an earlier moment, or lose it, once or twice."""
+    """In one world of eight, restore a node's store to an earlier moment, or lose the store, once or twice."""
     dice = chance(seed, "put back")
     if dice.randrange(8) == 0:
         where = dice.choice(nodes)
@@ -657,7 +661,7 @@ def _askers(whether: random.Random, who: random.Random, nodes: tuple[str, ...]) 
 
 
 def _counters(dice: random.Random) -> Counters | None:
-    """In one world of four, draw counters that will soon wrap or end."""
+    """In one world of four, draw counters that will soon wrap around or reach their end."""
     if dice.randrange(4):
         return None
     near = dice.choice((2, 10, 40))
@@ -669,7 +673,7 @@ def _counters(dice: random.Random) -> Counters | None:
 
 
 def _settings(dice: random.Random) -> dict[str, int]:
-    """Draw small limits and short timers, so that a short run reaches them."""
+    """Draw small limits and short timers, so that even a short run reaches them."""
     return {
         "window_size": dice.choice((1, 4, 64)),
         "try_connect_interval_ms": dice.choice((200, 1_000)),

@@ -95,7 +95,7 @@ class RunTotals:
 
     @property
     def accepted_count(self) -> int:
-        """How many messages were accepted in all runs."""
+        """The number of messages that were accepted in all runs."""
         return sum(self.tally[f"accepted {kind}"] for kind in KINDS)
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
@@ -148,6 +148,6 @@ def describe(scenario: Scenario) -> Iterator[str]:
 
 
 def _fields(part: Burst | Fault | Consumer) -> str:
-    """Return a part's non-empty fields as text."""
+    """Return the non-empty fields of a part as text."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
     return ", ".join(f"{name} {value}" for name, value in values.items() if value and name != "at_ms")

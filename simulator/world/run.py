@@ -29,33 +29,33 @@ from mqproto.turn.effects import QueueKind
 from mqproto.wire import guid_text
 
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
-"""Faults after which messages whose time is over may leave late."""
+"""The faults after which messages whose time is over may leave late."""
 TIMES: Final = frozenset({"time_to_reach_queue_s", "time_to_be_received_s"})
 """The fields of a draft that make a message expire."""
 CALM_MS: Final = 600_000
-"""The longest calm; it ends as soon as nobody owes anything.
+"""The maximum duration of the calm, in milliseconds. It ends as soon as nobody owes anything.
 
-99 in 100 honest worlds need one minute, and the slowest in a thousand needs four. They have to detect dead sessions,
+99 in 100 honest worlds need one minute, and the slowest in a thousand needs four. Nodes have to detect dead sessions,
 which takes a minute for each, and then resend lost messages at the longest timeout, which is also one minute.
 """
 CALM_STEP_MS: Final = 2_000
 ROOMY_AFTER_MS: Final = 5_000
-"""The time in the calm at which a full node is back with more room."""
+"""The time in the calm, in milliseconds, after which a full node is restarted with more room."""
 FOLLOWING: Final = 200
-"""The most messages that are sent after a refused message until it is clear which message is refused."""
+"""The maximum number of messages that are sent after a refused message until it is clear which message is refused."""
 FOLLOWING_IN_VAIN: Final = 20
-"""After this many of these messages, check whether they can pass at all."""
+"""The number of these messages after which to check whether they can pass at all."""
 FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
 """The number of the first burst that follows messages held in vain."""
 FIRST_CALLING: Final = 8_000
 """The number of the first burst of a node that calls again."""
 FOLLOWING_OF_ONE: Final = 1_000
-"""How many burst numbers each node gets."""
+"""The number of burst numbers that each node gets."""
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
-"""By how many bytes a message must be larger so that its packet is larger, whatever its kind."""
+"""The number of bytes by which a message must be larger so that its packet is larger, whatever its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class WorldResult:
     breach: Breach | None
     tally: Counter[str] = field(compare=False)
     maxima: dict[str, int] = field(compare=False)
-    """The largest values of some figures, such as the longest outage, in milliseconds."""
+    """The maximum values of some figures, such as the longest outage, in milliseconds."""
     trace: WorldTrace = field(compare=False)
     messages: tuple[Message, ...] = field(default=(), compare=False)
-    """All accepted messages of applications, and what became of each."""
+    """All accepted messages of applications, with the outcome of each."""
     end_ms: int = 0
 
 
@@ -170,7 +170,7 @@ def _come_to_rest(
     """Let time pass until an invariant holds and everything is sent, or the limit is reached.
 
     Returns:
-        a breach that is left at the end, and the length of the next step.
+        A breach that is left at the end, and the length of the next step.
     """
     events, nodes = world.events, list(world.nodes.values())
     end_ms, step_ms = events.now_ms + CALM_MS, CALM_STEP_MS
@@ -189,16 +189,17 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
 
 
 def _send_once_more(world: World) -> int:
-    """Send one more message of each sequence whose messages an operator deleted, or whose store was put back.
+    """Send one more message of each sequence whose messages an operator deleted, or whose store was restored to an
+    earlier moment.
 
     A copy that the destination holds behind a lost and then deleted message stays until this message comes. So the new
-    message must not be refused for lack of room: nodes that were full have more room by then.
+    message must not be refused for lack of room, and nodes that were full have more room by then.
 
-    A node that nobody can call sends a message in any case, and calls for its answer, because by its clock it may be
+    A node that nobody can call sends a message in any case, and calls to get the answer, because by its clock it may be
     too late for answers to earlier messages.
 
     Returns:
-        the time at which they are sent.
+        The time at which they are sent.
     """
     at_ms = world.events.now_ms + ROOMY_AFTER_MS
     streams = {
@@ -219,8 +220,8 @@ def _send_once_more(world: World) -> int:
 
 
 def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
-    """Send one more message of each sequence with messages held in vain, once everything else is at rest, because an
-    earlier message would hide a loss at the end of a sequence."""
+    """Send one more message of each sequence with messages held in vain, once everything else is at rest, because
+    messages sent earlier would hide a loss at the end of a sequence."""
     world.ledger.tally["followed on what was held in vain"] += 1
     streams = {(message.burst.source, message.burst.target, _plain(message.kind)) for message in held}
     now_ms = world.events.now_ms
@@ -230,7 +231,8 @@ def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
 
 
 def _send_behind_what_is_refused(world: World) -> None:
-    """Keep sending in the calm behind a refused message: only a message that passes shows that no node is full."""
+    """Keep sending in the calm behind a refused message, because only a message that passes shows that no node is
+    full."""
     for fault in world.scenario.faults:
         if fault.kind == "picky":
             # By then, what its application could not send in the storm has been accepted, too.
@@ -240,7 +242,7 @@ def _send_behind_what_is_refused(world: World) -> None:
 
 
 def _call_again(world: World, left: int) -> None:
-    """Let a node that nobody can call keep sending while others have messages for it, because refusals end its
+    """Make a node that nobody can call keep sending while others have messages for it, because refusals end its
     sessions.
     """
     name, now_ms = world.scenario.uncalled, world.events.now_ms
@@ -255,11 +257,11 @@ def _call_again(world: World, left: int) -> None:
 
 
 def _follow(world: World, fault: Fault, left: int) -> None:
-    """Send the next message from the node that has the refused one, because by another route it might not pass that
+    """Send the next message from the node that has the refused message, because by another route it might not pass that
     node.
 
-    If all of them are in a sequence other than the refused message's, they wait for it, and nothing passes that would
-    show what is wrong. So eventually an operator mends the node.
+    If all following messages are in another sequence than the refused one, they wait for it, and nothing passes that
+    would show what is wrong. So eventually an operator mends the node.
     """
     number = fault.value
     refused = world.scenario.bursts[number]
@@ -292,7 +294,8 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
-    """Return the nodes that have one of these messages to send, if it is in no sequence. Others keep their route."""
+    """Return the nodes that have to send one of these messages, if it is not in a sequence. Messages in sequences keep
+    their routes."""
     names = {message.identity for message in messages if message.place is None}
     return [node.name for node in world.nodes.values() if names and _keeps(node, names)]
 
@@ -310,7 +313,8 @@ def _keeps(node: WatchedNode, names: set[bytes]) -> bool:
 
 
 def _is_followed(world: World, message: Message) -> bool:
-    """Whether a message sent in the calm is in the same sequence as this one; True for a message outside sequences."""
+    """Return whether a message sent in the calm is in the same sequence as this one; True for a message outside
+    sequences."""
     if message.place is None:
         return True
     return any(
@@ -323,7 +327,7 @@ def _is_followed(world: World, message: Message) -> bool:
 
 
 def _plain(kind: Kind) -> str:
-    """Return the kind without deadlines and letters that takes the same route."""
+    """Return the kind that takes the same route, but has neither deadlines nor dead letters."""
     if kind.unmet:
         return to_a_stranger("final ack" if kind.transactional else "recoverable")
     if kind.direct:
@@ -347,7 +351,7 @@ def simulate(
     """Run a scenario from its first event to its last check; the arguments are those of World.
 
     Raises:
-        OSError: the capture could not be written; the run went on without it.
+        OSError: the capture could not be written; the run continued without it.
     """
     world = World(scenario, traced=traced, capture=capture, segment_bytes=segment_bytes)
     try:

@@ -1,6 +1,6 @@
 """Finds a smaller world that still breaks the invariant of a larger one.
 
-Only the scenario shrinks, never the dice: nodes, messages, faults, consumers and settings are left out, and then
+Only the scenario shrinks, never the dice. Nodes, messages, faults, consumers and settings are left out, and then
 numbers are made smaller, as long as the same invariant breaks.
 """
 
@@ -19,7 +19,7 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Consumer, F
 from mqproto.simulator.world.scenarios.ways import steps_between
 
 RUNS: Final = 3_000
-"""How many worlds to try at most."""
+"""The maximum number of worlds to try."""
 
 Part = TypeVar("Part")
 Simple = TypeVar("Simple", Cable, Burst, Consumer, Fault)
@@ -56,7 +56,7 @@ def _connected(step: Callable[[Scenario], Iterator[Scenario]], scenario: Scenari
 
 
 def _is_connected(scenario: Scenario) -> bool:
-    """Whether each message has a route; without one, a missing message would not be a breach."""
+    """Return whether each message has a route. Without a route, a missing message would not be a breach."""
     cut = {fault.where for fault in scenario.faults if fault.kind == "cut"}
     steps = steps_between(scenario.nodes, [link for link in scenario.links if link.name not in cut])
     return all(
@@ -65,7 +65,7 @@ def _is_connected(scenario: Scenario) -> bool:
 
 
 def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield scenarios with one node less: without its links, or with its neighbours linked directly."""
+    """Yield scenarios with one node less, either without its links or with its neighbours linked directly."""
     for name in scenario.nodes:
         if len(scenario.nodes) <= 2:
             return
@@ -100,12 +100,12 @@ def _without(scenario: Scenario, name: str, links: tuple[Cable, ...]) -> Scenari
 
 
 def fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
-    """Leave out faults, many at a time, then few."""
+    """Leave out faults, first many at a time, then few."""
     return (replace(scenario, faults=faults) for faults in _subsets(scenario.faults))
 
 
 def fewer_bursts(scenario: Scenario) -> Iterator[Scenario]:
-    """Leave out bursts, many at a time, then few."""
+    """Leave out bursts, first many at a time, then few."""
     return (replace(scenario, bursts=bursts) for bursts in _subsets(scenario.bursts))
 
 
@@ -118,7 +118,7 @@ def fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_consumers(scenario: Scenario) -> Iterator[Scenario]:
-    """Leave out consumers. A plain one replaces each."""
+    """Leave out consumers. A plain consumer replaces each."""
     return (replace(scenario, consumers=consumers) for consumers in _subsets(scenario.consumers))
 
 

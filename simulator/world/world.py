@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from mqproto.simulator.world.node.keys import Keyring
 
 RESTART_MS: Final = 500
-"""How long after its own crash a node is restarted."""
+"""The number of milliseconds after which a node is restarted when it has crashed by itself."""
 OWN_ERROR: Final = "no_error_of_our_own"
 """The invariant that an unexpected exception breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """An invariant that did not hold, when, and what broke it."""
+    """A broken invariant, with the time and the cause."""
 
     invariant: str
     at_ms: int
@@ -46,7 +46,8 @@ class Breach:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """The breach that a smaller world must also have: the invariant, and the place that raised an error of ours."""
+        """The part of the breach that a smaller world must share: the invariant, and the place that raised our own
+        error, if any."""
         return self.invariant, self.detail.partition(": ")[0] if self.invariant == OWN_ERROR else ""
 
     def __str__(self) -> str:
@@ -58,12 +59,12 @@ class BreachFoundError(Exception):
 
 
 class World:
-    """One scenario at work.
+    """One scenario while it runs.
 
     Args:
         traced: whether to keep a trace of everything.
         capture: a pcapng file for the frames that a sniffer sees.
-        segment_bytes: the most payload in one captured frame.
+        segment_bytes: the limit for the payload of one captured frame.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class World:
             self.nodes[link.other].lines[link.one] = line
         self.keyring = _keyring_of(scenario, self.ledger) if scenario.has_keys else None
         self._map: dict[str, Cable] = {}
-        """The links that operators know, by name."""
+        """The links that are on the operators' map, by name."""
         self._steps: dict[tuple[str, str], list[str]] = {}
         self._draw_map({link.name: link for link in scenario.links})
         self._employ()
@@ -121,7 +122,7 @@ class World:
         return Machine(self, name, tuple(queues), has_sequences=has_sequences)
 
     def _employ(self) -> None:
-        """Add the scenario's consumers, and one for each queue that nobody else would receive from."""
+        """Add the scenario's consumers, and one for each queue from which nobody else would receive."""
         consumers = list(self.scenario.consumers)
         attended = {(consumer.node, consumer.queue) for consumer in consumers}
         for node in self.nodes.values():
@@ -133,7 +134,7 @@ class World:
                 self.machines[consumer.node].people.employ(number, consumer)
 
     def routes_of(self, name: str) -> Routes:
-        """Return the shortest or cheapest routes from a node to all others, its choice first."""
+        """Return the shortest or cheapest routes from a node to all others, beginning with the one that it prefers."""
         if self.scenario.unmet:
             return Routes()
         choice = self.route_choices.get(name, 0)
@@ -155,7 +156,8 @@ class World:
         return Routes(managers, hosts, peers=self._peers_of(name))
 
     def _peers_of(self, name: str) -> dict[Guid, Peer]:
-        """Return all other nodes with their addresses, and the nodes whose messages each may bring over any link."""
+        """Return all other nodes with their addresses, and the nodes whose messages each of them may bring over any
+        link."""
         links = self._linked()
         return {
             guid_of(other): Peer((other,), brings=frozenset(map(guid_of, brought_by(other, name, links))))
@@ -171,12 +173,12 @@ class World:
         return links
 
     def cannot_bring(self, name: str, at: str) -> list[str]:
-        """Return the neighbours of node `at` through which nothing from `name` can reach it."""
+        """Return the neighbours of the node `at` through which nothing from `name` can reach this node."""
         links = self._linked()
         return [way for way in links[at] if name not in {way, *brought_by(way, at, links)}]
 
     def take_off_the_map(self, link: str) -> None:
-        """Give nodes that start from now on routes around a link."""
+        """Give routes around a link to all nodes that start from now on."""
         self._draw_map({name: known for name, known in self._map.items() if name != link})
 
     def _draw_map(self, links: dict[str, Cable]) -> None:
@@ -204,7 +206,7 @@ class World:
         self.events.at(self.events.now_ms + RESTART_MS, self.restart, machine, machine.node.life)
 
     def restart(self, machine: Machine, life: int) -> None:
-        """Start a node that has been down since that life ended."""
+        """Start a node that has been down since the end of this life."""
         if machine.node.core is None and machine.node.life == life:
             self.maximum("outage of a node", self.events.now_ms - machine.down_since_ms)
             machine.start()
@@ -232,14 +234,14 @@ class World:
     # What is counted
 
     def maximum(self, name: str, value: int) -> None:
-        """Record a figure of which the largest value counts."""
+        """Record a value of a figure whose maximum is reported."""
         self.maxima[name] = max(self.maxima.get(name, 0), value)
 
     def take_apart(self) -> None:
         """Free the world's parts.
 
-        They refer to each other, so without this only the garbage collector would free them, late, and for a tenth of
-        the run's time.
+        They refer to each other. Without this function, only the garbage collector would free them, which would be late
+        and take a tenth of the run's time.
         """
         self.events.forget_all()
         for machine in self.machines.values():

@@ -1,7 +1,7 @@
-"""Draws attacks: the node to call, the caller, and the moment that can do most harm.
+"""Draws attacks: the node to call, the caller, and the moment at which the most harm can be done.
 
-In one world of four, strangers present the GUIDs of nodes or speak in their names. In half of these worlds the
-applications' queues are open to strangers, so allowed messages meet forbidden ones.
+In one world of four, strangers present the GUIDs of nodes or speak in their names. In half of these worlds, the
+applications' queues are open to strangers, so that permitted messages meet forbidden ones.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CONFIRMING: Final = frozenset(
 )
 """The plots of callers that call a source in the name of its messages' destination."""
 DOWN_MS: Final = (100, 1_000, 5_000)
-"""How long the impersonated node is down."""
+"""How many milliseconds the impersonated node is down."""
 EARLY_MS: Final = 200
-"""How long before the attack the impersonated node goes down."""
+"""How many milliseconds before the attack the impersonated node goes down."""
 
 
 def draw_attacks(
@@ -67,7 +67,7 @@ def draw_visits(
 def _parties(
     dice: random.Random, plot: Plot, burst: Burst, steps: dict[tuple[str, str], list[str]]
 ) -> tuple[str, str]:
-    """Return the node to call, and the node that the attack is about."""
+    """Return the node to call, and the node at which the attack aims."""
     if plot.says in FOR_MAIL:
         return burst.source, dice.choice(steps[burst.source, burst.target])
     if plot.says in CONFIRMING:

@@ -9,13 +9,13 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault
 from mqproto.simulator.world.scenarios.traffic import KINDS
 
 LATE_MS = (2_500, 4_000, 6_000)
-"""How late the acknowledgments are. TimeToReachQueue is 2 s in these worlds."""
+"""The delay of the acknowledgments, in milliseconds. TimeToReachQueue is 2 s in these worlds."""
 SENT = ("to reach", "to reach", "to reach, journaled", "transactional", "to receive")
 """The kinds of messages sent in these worlds. Some messages will expire, and some will not."""
 
 
 def draw_doubters(dice: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """In one world of five, let all nodes, or half of them, give up sent messages when these expire."""
+    """In one world of five, make all nodes, or half of them, give up sent messages when these expire."""
     if dice.randrange(5):
         return ()
     return nodes if dice.randrange(2) else tuple(name for name in nodes if dice.randrange(2))
@@ -30,8 +30,8 @@ def draw_late_words(
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
     """Draw a doubter's messages, and faults that keep their acknowledgments away until the messages have expired.
 
-    Its neighbours can send it nothing for a while, or its links break when some of the messages have crossed; and now
-    and then the doubter dies in between.
+    For a while its neighbours cannot send it anything, or its links break when some of the messages have crossed.
+    Occasionally the doubter dies in between.
     """
     ends = [
         (burst.source, burst.target)

@@ -1,6 +1,6 @@
 """Strangers that present the GUID of a node or speak in its name, and strangers that only want to send.
 
-fuzz/tactics/forgeries.py has what they say, strangers.py makes them call and hang up, and attacks.py chooses the nodes
+fuzz/tactics/forgeries.py has their packets, strangers.py makes them call and hang up, and attacks.py chooses the nodes
 that they visit in a drawn world.
 """
 
@@ -37,28 +37,28 @@ from mqproto.simulator.world.world import World
 from mqproto.wire import INFINITE, Guid, Packet, TxSequenceId
 
 CROWD: Final = 10
-"""How many sessions a crowd opens: more than a node allows one known queue manager."""
+"""The number of sessions that a crowd opens. It is more than a node allows one known queue manager."""
 AGAIN_MS: Final = 700
-"""The time between two repetitions of a plot that is repeated."""
+"""The time, in milliseconds, between two repetitions of a plot that is repeated."""
 
 
 class Standing(Enum):
     """The identity under which a stranger asks for a session."""
 
     CLAIM = auto()
-    """From an address of its own, with the GUID of the node in whose name the stranger speaks."""
+    """From its own address, with the GUID of the node in whose name the stranger speaks."""
     NAMELESS = auto()
-    """From an address of its own, with an unknown GUID."""
+    """From its own address, with an unknown GUID."""
     NEIGHBOUR = auto()
-    """From the address and with the GUID of a node, so that it passes for that node. It speaks in the name of another
-    node, whose messages that node does not bring."""
+    """From the address and with the GUID of a node, so that it passes for that node. It speaks in the name of a third
+    node, whose messages the neighbour does not bring."""
 
 
 class Impostor:
     """The far end of a connection to a node.
 
     Args:
-        name: the address that it comes from.
+        name: the address from which it comes.
         mail_for: the node whose messages it must not get; None if it passes for a node.
     """
 
@@ -84,7 +84,7 @@ class Impostor:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowing(Speaker):
-    """What an impostor knows: everything in the ledger, and the numbers of the node whose name it uses."""
+    """The knowledge of an impostor: everything in the ledger, and the numbers of the node whose name it uses."""
 
     world: World
     node: str
@@ -100,7 +100,7 @@ class Knowing(Speaker):
 
 
 def speaker_of(world: World, node: LinkedNode, name: str) -> Speaker:
-    """Return what is known about the called node, and the node that the attack is about."""
+    """Return a speaker that knows everything about the called node and the node at which the attack aims."""
     return Knowing(
         caller=guid_of(STRANGER),
         name=guid_of(name),
@@ -129,7 +129,7 @@ class Plot(NamedTuple):
 
     says: returns the packets.
     goes_on: whether to send them again and again, AGAIN_MS apart, until the impostor hangs up.
-    sessions: how many to open.
+    sessions: the number of sessions to open.
     """
 
     standing: Standing
@@ -160,7 +160,7 @@ PLOTS: Final = (
 
 
 def value_of(plot: int, name: str, nodes: tuple[str, ...]) -> int:
-    """Return the `value` of a fault, which encodes a plot's index in PLOTS, and the node that the plot is about."""
+    """Return the `value` of a fault, which encodes a plot's index in PLOTS, and the node at which the plot aims."""
     return nodes.index(name) * len(PLOTS) + plot
 
 

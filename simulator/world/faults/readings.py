@@ -1,8 +1,8 @@
-"""Queue managers that read the specification differently, as the text allows.
+"""Queue managers that read the specification differently, in ways that its text allows.
 
 An OrderAck names its message by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17, the first is the
-sequence in which the acknowledging queue manager itself sends; by 3.1.1.6.2 it is the number. A node that reads it in
-such a way does so in all its lives, and now and then repeats an OrderAck late.
+sequence in which the acknowledging queue manager itself sends; by 3.1.1.6.2, it is the number. A node that reads the
+text in such a way does so in all its lives, and occasionally repeats an OrderAck late.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mqproto.turn.endings import ReplyTo
 from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in, encode_packet
 
 LATE_MS: Final = (0, 300, 2_000, 12_000)
-"""The delays after which an OrderAck is repeated; 0 means that it is not repeated."""
+"""The delays, in milliseconds, after which an OrderAck is repeated; 0 means that it is not repeated."""
 INSTALLED_S: Final = 1_400_000_000
 """The TimeStamp of a node that takes it from the time of its installation.  Note <35>"""
 
@@ -48,7 +48,7 @@ READINGS: Final = (own_sequence, number_alone, number_twice)
 
 
 def order_acks_otherwise(world: World, fault: Fault) -> bool:
-    """From now on, in all its lives, the node's OrderAcks follow one of READINGS; `value` says which."""
+    """From now on, in all its lives, the node's OrderAcks follow one of READINGS; `value` selects the reading."""
     node = world.nodes[fault.where]
     dice = chance(world.scenario.seed, "order acks said again", node.name)
     node.misread = partial(_misread, node, READINGS[fault.value % len(READINGS)], dice)
@@ -97,7 +97,7 @@ def _misread(
 
 
 def draw_readings(dice: random.Random, nodes: tuple[str, ...]) -> Iterable[Fault]:
-    """In one world of eight, let some nodes read the specification differently."""
+    """In one world of eight, make some nodes read the specification differently."""
     if dice.randrange(8):
         return
     for name in nodes:

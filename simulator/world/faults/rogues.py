@@ -37,7 +37,7 @@ Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]
 
 
 def impatient(world: World, fault: Fault) -> bool:
-    """The node resends everything that waits for an OrderAck, long before the resend is due."""
+    """The node resends all messages that wait for an OrderAck, long before this is due."""
     node = world.nodes[fault.where]
     return node.do(_resend, node)
 
@@ -81,7 +81,7 @@ def picky(world: World, fault: Fault) -> bool:
 def lossy(world: World, fault: Fault) -> bool:
     """For a while, or until it restarts, the node falsely claims to have saved messages that it should pass on.
 
-    Only transactional messages are lost like this: their source still has them, and sends them again.
+    Only transactional messages are lost in this way, because their source still has them, and sends them again.
     """
     node = world.nodes[fault.where]
     if node.core is None:
@@ -126,7 +126,7 @@ def sparse(world: World, fault: Fault) -> bool:
     """For a while the node acknowledges as another implementation may: late, with holes, and with OrderAcks sent twice.
 
     It does not save some recoverable messages, and leaves their flags unset. At the end its connections break, so that
-    its neighbours resend messages that it has not saved.
+    its neighbours resend the messages that it has not saved.
     """
     node = world.nodes[fault.where]
     if node.core is None:
@@ -153,7 +153,7 @@ class Sparing:
         self._transports.acknowledge = partial(self._acknowledge, self._transports.acknowledge)
 
     def spare_until(self, end_ms: int) -> None:
-        """Begin to acknowledge sparsely, or continue for longer."""
+        """Acknowledge sparsely until this time, at least."""
         self._end_ms = max(self._end_ms, end_ms)
         for session in self._transports.sessions:
             self._missing.setdefault(session, [])
@@ -177,7 +177,7 @@ class Sparing:
     def _receive(
         self, sound: Receive, session: Session, chunk: bytes | bytearray | memoryview, now: Moment
     ) -> list[Run]:
-        """Drop some of the recoverable messages that came, and keep their numbers."""
+        """Drop some of the recoverable messages that have arrived, and keep their numbers."""
         number = session.data.recoverable_message_received_count
         came = sound(session, chunk, now)
         if (missing := self._missing.get(session.key)) is None:
@@ -243,7 +243,7 @@ class Sparing:
     def _acknowledge_twice(
         self, sound: Callable[[UserMessage, ReplyTo], None], message: UserMessage, reply_to: ReplyTo
     ) -> None:
-        """Send an OrderAck, and repeat it when others may have followed it."""
+        """Send an OrderAck, and repeat it at a time when others may have followed it."""
         sound(message, reply_to)
         if not (message.user.recoverable or self._is_over):
             self._node.later(LATE_MS * self._dice.choice((1, 5)), self._again, sound, message, reply_to)

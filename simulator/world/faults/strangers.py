@@ -1,4 +1,4 @@
-"""Strangers that call a node and are not queue managers. Nothing that they say may do harm."""
+"""Strangers that call a node and are not queue managers. Nothing that they send may do harm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mqproto.wire import Guid, encode_packet
 
 HANGS_UP_MS: Final = 5_000
 HANDSHAKE_MS: Final = 10
-"""The time between two steps of a stranger that knows the handshake."""
+"""The time, in milliseconds, between two steps of a stranger that knows the handshake."""
 FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
     lambda node: SAYINGS["nothing"],  # until one side gives up
     lambda node: SAYINGS["HTTP"],
@@ -25,7 +25,8 @@ FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
     lambda node: proposal(),
     lambda node: connection_request(guid_of(STRANGER), guid_of(node), time_stamp_ms=0)[:-4],
 )
-"""The words of strangers, made from the name of the node that they have called. Drawn worlds use the first five."""
+"""Functions that make the first words of strangers from the name of the node that they have called. Drawn worlds use
+the first five."""
 
 
 def stranger(world: World, fault: Fault) -> bool:
@@ -44,7 +45,7 @@ def stranger(world: World, fault: Fault) -> bool:
 def impostor(world: World, fault: Fault) -> bool:
     """An impostor calls the node, follows the plot in `value`, and hangs up after a while, before the calm.
 
-    No sniffer sees it, because readers of captures know queue managers by their GUIDs.
+    Captures do not show it, because readers of captures identify queue managers by their GUIDs.
     """
     node = world.nodes[fault.where]
     plot, name = plot_of(fault.value, world.scenario.nodes)

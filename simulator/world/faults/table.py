@@ -1,4 +1,4 @@
-"""The faults, with one function for each kind. Each returns whether there was anything that could go wrong."""
+"""The faults, with one function for each kind. Each function returns whether there was anything that could go wrong."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mqproto.simulator.world.world import World
 from mqproto.turn.effects import QueueKind
 
 DETOUR_MS: Final = 300
-"""The time between the blocking of a route and the choice of another."""
+"""The time, in milliseconds, between the blocking of a route and the choice of another."""
 HURT: Final = frozenset({QueueKind.SEQUENCE, QueueKind.OUTGOING, QueueKind.HELD, QueueKind.LOCAL})
 """The queues whose messages may be damaged. Messages that wait for a FinalAck have already arrived."""
 ASKED: Final = 4
-"""How many times a curious operator asks."""
+"""The number of times that a curious operator asks."""
 LATE_MS: Final = 100
-"""The delay with which some nodes start later than the others, when the map has changed."""
+"""The delay, in milliseconds, with which some nodes start later than the others when the map has changed."""
 
 # Nodes
 
@@ -38,7 +38,7 @@ def kill(world: World, fault: Fault) -> bool:
 
 
 def power_loss(world: World, fault: Fault) -> bool:
-    """The machine loses power, so nobody tells the peers."""
+    """The machine loses power, so the peers are not told."""
     return _stop(world, fault, told=False)
 
 
@@ -58,14 +58,15 @@ def stop(world: World, fault: Fault) -> bool:
 
 
 def die_in_commit(world: World, fault: Fault) -> bool:
-    """The node dies in one of its next steps on its disk. `value` says in which and how (see Death)."""
+    """The node dies in one of its next steps on its disk. `value` determines in which step and how (see Death)."""
     machine = world.machines[fault.where]
     machine.files.dies_by(Death.of(fault.value))
     return machine.node.core is not None
 
 
 def die_at_start(world: World, fault: Fault) -> bool:
-    """The process is killed, and the next one dies in one of its first steps. `value` says in which and how."""
+    """The process is killed, and the next one dies in one of its first steps. `value` determines in which step and
+    how."""
     if not _stop(world, replace(fault, value=0), told=True):
         return False
     world.machines[fault.where].death_at_start = Death.of(fault.value)
@@ -76,7 +77,7 @@ def put_back(world: World, fault: Fault) -> bool:
     """The node's store is copied while it is down for a moment, and later the copy replaces it.
 
     If `value` is odd, the store is moved away instead, and the node begins with an empty one. The promises for messages
-    accepted before that are void; those for later messages hold.
+    accepted before that are void; the promises for later messages hold.
     """
     machine = world.machines[fault.where]
     if machine.node.core is None:
@@ -155,7 +156,8 @@ def reroute(world: World, fault: Fault) -> bool:
 
 
 def detour(world: World, fault: Fault) -> bool:
-    """The node's sent messages get stuck one hop on. Then it restarts, and sends later messages by another route."""
+    """The node's sent messages get stuck at the next hop. Then the node restarts, and sends later messages by another
+    route."""
     goals = [burst.target for burst in world.scenario.bursts if burst.source == fault.where]
     for goal in goals:
         way = world.way(fault.where, goal)
@@ -167,7 +169,7 @@ def detour(world: World, fault: Fault) -> bool:
 
 
 def new_keys(world: World, fault: Fault) -> bool:
-    """The node gets a new key pair, and keeps the old ones. The others are told later."""
+    """The node gets a new key pair, and keeps the old ones. The other nodes are told later."""
     if world.keyring is None:
         return False
     world.keyring.replace(fault.where)
@@ -202,12 +204,12 @@ def _withdraw(world: World, name: str, *, withdrawn: bool) -> None:
 
 
 def reset(world: World, fault: Fault) -> bool:
-    """All connections of a link break, and both ends know it."""
+    """All connections of a link break, and both ends notice."""
     return world.lines[fault.where].reset_all() > 0
 
 
 def stall(world: World, fault: Fault) -> bool:
-    """For a while, nothing arrives from either side, or only from one of them if `value` is 1 or 2."""
+    """For a while, nothing arrives from either side, or, if `value` is 1 or 2, from only one of them."""
     line = world.lines[fault.where]
     until_ms = fault.at_ms + fault.for_ms
     for number, name in enumerate(line.stalled_until_ms, 1):
@@ -227,7 +229,7 @@ def refuse(world: World, fault: Fault) -> bool:
 
 
 def silence(world: World, fault: Fault) -> bool:
-    """For a while, nothing gets through, and nobody reports it. Existing connections wait, and new ones time out."""
+    """For a while, nothing gets through, and neither end is told. Existing connections wait, and new ones time out."""
     line = world.lines[fault.where]
     line.silent_until_ms = max(line.silent_until_ms, fault.at_ms + fault.for_ms)
     return stall(world, fault)
@@ -236,7 +238,7 @@ def silence(world: World, fault: Fault) -> bool:
 def cut(world: World, fault: Fault) -> bool:
     """A link breaks for good. Later an operator takes it off the map, and all nodes restart with routes around it.
 
-    They stop together, so that no two running nodes ever have different maps.
+    They all stop first, so that running nodes never have different maps.
     """
     line = world.lines[fault.where]
     line.is_cut = True
@@ -252,7 +254,7 @@ def _change_map(world: World, fault: Fault) -> None:
 
 
 def half_open(world: World, fault: Fault) -> bool:
-    """One end of each connection is gone, and the other does not know it."""
+    """One end of each connection is gone, and the other end does not know this."""
     line = world.lines[fault.where]
     victims = list(line.connections)
     for near in victims:
@@ -280,7 +282,7 @@ def _purge(machine: Machine) -> None:
 
 
 def delete(world: World, fault: Fault) -> bool:
-    """The node's queue of orders is deleted and later made again, as soon as possible or in the calm."""
+    """The node's queue of orders is deleted and later made again, either as soon as possible or in the calm."""
     machine = world.machines[fault.where]
     if machine.node.core is None or ORDERS.name not in [queue.name for queue in machine.node.queues]:
         return False
@@ -290,7 +292,7 @@ def delete(world: World, fault: Fault) -> bool:
 
 
 def purge_outgoing(world: World, fault: Fault) -> bool:
-    """The node's outgoing messages are deleted, whether sent or not; those of other nodes only if `value` is odd.
+    """The node's outgoing messages are deleted, whether sent or not; those from other nodes only if `value` is odd.
 
     Acknowledgments stay, because nobody would send them again.
     """
@@ -300,7 +302,7 @@ def purge_outgoing(world: World, fault: Fault) -> bool:
 
 
 def hold(world: World, fault: Fault) -> bool:
-    """For a while, everything that the node has to send is paused."""
+    """For a while, all of the node's outgoing queues are paused."""
     machine = world.machines[fault.where]
     machine.node.do(machine.people.hold, True)
     world.events.at(fault.at_ms + fault.for_ms, machine.node.do, machine.people.hold, False)
@@ -359,7 +361,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "new keys": new_keys,
     "withdraw keys": withdraw_keys,
 }
-"""The faults that `draw` chooses from."""
+"""The faults from which `draw` chooses."""
 
 EVENTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     **FAULTS,

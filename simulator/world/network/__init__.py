@@ -1,1 +1,1 @@
-"""What is between the nodes: the clock and its events, links and connections, a sniffer and a trace."""
+"""The things between the nodes: the clock and its events, links and connections, a sniffer and a trace."""

@@ -12,7 +12,7 @@ LATER: Final = 1 << 48
 
 
 class EventQueue:
-    """Events in order of time; within a millisecond, in the order in which they were entered."""
+    """Events in order of time. Those of the same millisecond are in the order in which they were entered."""
 
     def __init__(self, begins_utc_s: int = START_UTC_S) -> None:
         self.begins_utc_s = begins_utc_s
@@ -22,7 +22,7 @@ class EventQueue:
         self._entered = 0
 
     def at(self, when_ms: int, act: Callable[..., object], *arguments: Any) -> None:
-        """Enter an event. If its time is past, it happens now."""
+        """Enter an event. If its time is in the past, it happens now."""
         self._entered += 1
         heapq.heappush(self._heap, (max(when_ms, self.now_ms), self._entered, act, arguments))
 
@@ -36,7 +36,7 @@ class EventQueue:
         self._heap.clear()
 
     def run_until(self, end_ms: int) -> None:
-        """Run all events that are due until `end_ms`, which is then the clock's time."""
+        """Run all events that are due up to `end_ms`, which is afterwards the clock's time."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= end_ms:
             self.now_ms, _, act, arguments = pop(heap)

@@ -1,4 +1,5 @@
-"""Fields that an onlooker reads in a passing packet without decoding it; the offsets come from the layouts."""
+"""Fields that an onlooker reads in a passing packet without decoding the packet. Their offsets come from the
+layouts."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ _HOPS: Final = UserHeader.hop_count.mask
 
 
 class SessionGlimpse(NamedTuple):
-    """The part of a SessionHeader that acknowledges."""
+    """The fields of a SessionHeader that acknowledge packets."""
 
     ack_sequence_number: int
     saved_from: int
@@ -64,7 +65,7 @@ class SessionGlimpse(NamedTuple):
 class Glimpse:
     """One packet on its way between two neighbours.
 
-    identity: the name of an application's message from end to end: its source's GUID and its MessageID.
+    identity: the GUID of the source and the MessageID of an application's message, which identify it from end to end.
     manager: the GUID of its destination's queue manager.
     window: the WindowSize that it announces, or 0.
     """

@@ -1,7 +1,8 @@
 """Links, which may be stalled, shut or silent, and the connections on them.
 
-A connection carries bytes in order, like TCP: all of them, or all up to the moment when it breaks. Bytes that are then
-on their way are lost. An end may be dead without the other end's knowledge, so that the other's bytes go nowhere.
+A connection carries bytes in order, like TCP: all of them, or all that arrive before it breaks. Bytes that are on their
+way when it breaks are lost. An end may be dead without the other end's knowledge, so that the bytes of the other end go
+nowhere.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from mqproto.simulator.world.scenarios.scenario import Cable
 from mqproto.turn.effects import SendPing
 
 CONNECT_TIMEOUT_MS: Final = 20_000
-"""The time after which an operating system gives up a connection that nobody answers."""
+"""The time, in milliseconds, after which an operating system gives up a connection attempt that is not answered."""
 STRANGER: Final = "stranger"
-"""The name of every caller that is not a node."""
+"""The name that every caller has that is not a node."""
 LOST_DATAGRAMS: Final = 10
 """One datagram in this many is lost, either the request or the answer."""
 
@@ -37,21 +38,22 @@ class Host(Protocol):
 
     @property
     def has_power(self) -> bool:
-        """Whether its system answers, even if its queue manager is down."""
+        """Whether its operating system answers, even if its queue manager is down."""
 
     @property
     def is_node(self) -> bool:
-        """Whether it is really a node of the world, whatever its name is."""
+        """Whether it is really a node of the world, whatever its name."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Take bytes that arrive at one of its connections; `glimpses` are the packets that end in them."""
+        """Take bytes that arrive at one of its connections; `glimpses` are the packets whose last bytes are among
+        them."""
 
     def end_lost(self, end: End, reason: str) -> None:
         """Handle a connection that broke or was closed by the peer."""
 
 
 class Caller(Host, Protocol):
-    """A node: it can connect, and be connected to."""
+    """A node, which can connect to others, and to which others can connect."""
 
     ends: dict[int, End]
 
@@ -67,10 +69,10 @@ class Caller(Host, Protocol):
         """Run `act` if the host is still in this life."""
 
     def accepted(self, end: End) -> None:
-        """Take a connection from somebody else."""
+        """Take a connection that another host has opened."""
 
     def opened(self, end: End) -> None:
-        """Take a connection that it asked for."""
+        """Take a connection that this node has asked for."""
 
     def lost_session(self, session: int, reason: str) -> None:
         """Handle a transport that broke, or could not be opened."""
@@ -111,18 +113,19 @@ class End:
         self.open = True
         self.peer: End = self
         self.arrives_ms = 0
-        """When the last data that was sent to this end arrives. Nothing overtakes it."""
+        """The time at which the last data that was sent to this end arrives. Nothing overtakes it."""
         # An onlooker's counts; the invariants compare them with what the packets say.
         self.sent = 0
-        """UserMessages that left here."""
+        """The number of UserMessages that have left this end."""
         self.acked = 0
-        """How many of these UserMessages were acknowledged by headers that arrived here."""
+        """How many of these UserMessages were acknowledged by headers that have arrived here."""
         self.window = 1 << 16
-        """The window that the peer last announced."""
+        """The window that the peer announced last."""
         self.expected: deque[tuple[int, bytes]] = deque()
-        """Recoverable messages that arrived here and are not yet acknowledged as saved: number and identity."""
+        """The recoverable messages that have arrived here and are not yet acknowledged as saved, by number, with their
+        identities."""
         self.used_ms = -1
-        """When a UserMessage last left or arrived here."""
+        """The time at which a UserMessage last left or arrived here."""
         self.recoverable_arrived = 0
         self.saved_through = 0
         self.in_vain: set[bytes] = set()
@@ -130,7 +133,7 @@ class End:
 
 
 class Wire:
-    """A link at work."""
+    """A link in use."""
 
     def __init__(self, link: Cable, seed: int, events: EventQueue, sniffer: Sniffer | None = None) -> None:
         self.link = link
@@ -139,7 +142,7 @@ class Wire:
         self.first_number = 0
         """The first value of a session's counters."""
         self.is_cut = False
-        """Whether it is broken for good."""
+        """Whether the link is broken for good."""
         self.refused_until_ms = 0
         self.silent_until_ms = 0
         self.stalled_until_ms: dict[str, int] = {link.one: 0, link.other: 0}
@@ -154,7 +157,7 @@ class Wire:
         return self.link.latency_ms + (self._dice.randrange(jitter_ms + 1) if jitter_ms else 0)
 
     def connect(self, machine: Caller, session: int, peer: Caller) -> None:
-        """Open a connection from a node. Later both ends are told, or only the caller is told that it failed."""
+        """Open a connection from a node. Later, both ends are told about it, or the caller is told that it failed."""
         now_ms, life = self._events.now_ms, machine.life
         talk = self._sniffer.calls(machine.name, peer.name) if self._sniffer is not None else None
         if now_ms < self.silent_until_ms:
@@ -202,7 +205,7 @@ class Wire:
             talk.established()
 
     def ping(self, machine: Caller, request: SendPing, peer: Caller) -> None:
-        """Send a datagram to the peer and the answer back, unless one of the two is lost."""
+        """Send a datagram to the peer, and the answer back, unless either of them is lost."""
         now_ms = self._events.now_ms
         lost = (
             self._dice.randrange(LOST_DATAGRAMS) == 0
@@ -249,13 +252,13 @@ class Wire:
         events.at(arrives_ms, self.deliver, peer, data, glimpses)
 
     def deliver(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Deliver bytes to one end; `glimpses` are the packets that end in them."""
+        """Deliver bytes to one end; `glimpses` are the packets whose last bytes are among them."""
         if end.talk is not None and end.host.has_power:
             end.talk.arrives(end.side, len(data), wanted=end.open)
         end.host.packets_arrive(end, data, glimpses)
 
     def close(self, end: End) -> None:
-        """Close one end in order. The other is told when everything that was sent before has arrived."""
+        """Close one end in good order. The other end is told when everything that was sent before has arrived."""
         self.forget(end)
         if end.talk is not None:
             end.talk.finished(end.side)
@@ -282,7 +285,7 @@ class Wire:
             talk.finish_arrives(end.side, wanted=False)
 
     def kill(self, end: End) -> None:
-        """Kill one end, whose system resets the connection. The other may be told before the last bytes arrive."""
+        """Kill one end, whose system resets the connection. The other end may be told before the last bytes arrive."""
         self.forget(end)
         if end.talk is not None:
             end.talk.reset(end.side)
@@ -292,7 +295,7 @@ class Wire:
             self._events.at(arrives_ms, peer.host.end_lost, peer, "connection reset")
 
     def forget(self, end: End) -> None:
-        """Drop one end without a notice. When both are gone, so is the connection."""
+        """Drop one end without a notice. When both ends are gone, so is the connection."""
         end.open = False
         if not end.peer.open:
             self.connections.pop(end, None)

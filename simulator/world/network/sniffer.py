@@ -1,9 +1,9 @@
-"""A sniffer of a world: it sees all frames of all links, each at the moment when it leaves its sender.
+"""A sniffer of a world, which sees all frames of all links, each at the moment when it leaves its sender.
 
 It is at the place where every node's packets pass as they leave, like a sniffer on the loopback of one machine. A
-link's delay comes later. So it sees data that left its sender even if the connection broke first, and sees an
-acknowledgment when the acknowledged data has arrived. The network does not lose segments, so the sniffer sees none
-twice: late data was stalled, and data that never arrives is never acknowledged.
+link's delay comes later. So the sniffer sees data that left its sender even if the connection broke before the data
+arrived, and it sees an acknowledgment when the acknowledged data has arrived. The network does not lose segments, so
+the sniffer never sees a segment twice. Late data was stalled, and data that never arrives is never acknowledged.
 
 Its clock is the world's, in whole milliseconds. Nothing here uses dice or decides anything, so a world runs in the same
 way whether it is watched or not.
@@ -23,7 +23,7 @@ from mqproto.simulator.topology.nodes import DEFAULT_PORT
 from mqproto.simulator.world.network.events import EventQueue
 
 FIRST_PORT: Final = 49_152
-"""The port of a node's first outgoing connection; each later one takes the next."""
+"""The port of a node's first outgoing connection; each later connection takes the next port."""
 PORTS: Final = 65_536 - FIRST_PORT
 
 
@@ -35,7 +35,7 @@ class Sniffer:
     Args:
         file: the pcapng file, which stays open. `close` checks whether it took everything.
         names: the nodes.
-        segment_bytes: the most payload in one frame.
+        segment_bytes: the limit for the payload of one frame.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Sniffer:
         return Talk(self, segments)
 
     def pings(self, client: str, server: str, request: bytes, comment: str = "") -> Endpoint:
-        """Record a datagram from a node to another's ping port. Return the endpoint from which it left."""
+        """Record a datagram from a node to the ping port of another. Return the endpoint from which it left."""
         source = self._fresh_port(client)
         self.sees(encode_datagram(source, Endpoint(self._host(server), PING_PORT), request), comment=comment)
         return source
 
     def answers_ping(self, server: str, client: Endpoint, response: bytes) -> None:
-        """Record the answer, which leaves the ping port."""
+        """Record the answer to a Ping, which leaves from the ping port."""
         self.sees(encode_datagram(Endpoint(self._host(server), PING_PORT), client, response))
 
     def sees(self, *frames: bytes, comment: str = "") -> None:
@@ -121,27 +121,27 @@ class Talk:
         self._leave(Side.CLIENT, SYN)
 
     def accepted(self) -> None:
-        """SYN has arrived, and somebody listens."""
+        """Record that the SYN has arrived, and that a program listens."""
         self._segments.arrive(Side.SERVER)
         self._leave(Side.SERVER, SYN | ACK)
 
     def refused(self) -> None:
-        """SYN has arrived, and nobody listens."""
+        """Record that the SYN has arrived, and that no program listens."""
         self._segments.arrive(Side.SERVER)
         self.reset(Side.SERVER)
 
     def established(self) -> None:
-        """The server's SYN has arrived."""
+        """Record that the server's SYN has arrived."""
         if not self._reset:
             self._segments.arrive(Side.CLIENT, 1)
             self._leave(Side.CLIENT, ACK)
 
     def leaves(self, sender: Side, data: bytes, comment: str = "") -> None:
-        """A program sends data."""
+        """Record that a program sends data."""
         self._sniffer.sees(*self._segments.leave_data(sender, data), comment=comment)
 
     def arrives(self, receiver: Side, size_bytes: int, *, wanted: bool) -> None:
-        """Bytes arrive; `wanted` says whether a program still reads them.
+        """Record that bytes arrive; `wanted` says whether a program still reads them.
 
         If their sender reset the connection, the reset comes after them. Anything that the receiver sends before the
         reset acknowledges the bytes.
@@ -157,13 +157,14 @@ class Talk:
         self._leave(receiver, ACK)
 
     def finished(self, sender: Side) -> None:
-        """A program has closed its end, first or in answer to its peer."""
+        """Record that a program has closed its end, either first or in answer to its peer."""
         if not self._reset and sender not in self._finished:
             self._finished.add(sender)
             self._leave(sender, FIN | ACK)
 
     def finish_arrives(self, receiver: Side, *, wanted: bool) -> None:
-        """The FIN arrives after everything that the other side sent. Acknowledge it, with a FIN if none was sent."""
+        """Record that the FIN arrives, after everything that the other side sent. Acknowledge it, with a FIN if none
+        was sent."""
         if self._reset:
             return
         self._segments.arrive(receiver)
@@ -175,7 +176,7 @@ class Talk:
             self.reset(receiver)
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """A side resets the connection, or both do because something between them broke."""
+        """Record that one side resets the connection, or that both do because something between them broke."""
         for sender in senders:
             if sender not in self._reset:
                 self._reset.add(sender)

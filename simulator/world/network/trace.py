@@ -1,4 +1,4 @@
-"""A log of what happened in a world. Two runs of one scenario have the same trace on any machine."""
+"""A log of the events in a world. Two runs of one scenario have the same trace on any machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WorldTrace:
             self._entries.append(facts)
 
     def sent(self, now_ms: int, end: End, glimpses: list[Glimpse]) -> None:
-        """Keep the fact that packets left a node, with a checksum for each."""
+        """Keep the fact that packets left a node, with a checksum of each."""
         if self._wanted:
             sums = [f"{zlib.crc32(glimpse.packet):08x}" for glimpse in glimpses]
             self._entries.append((now_ms, end.host.name, "send", end.peer.host.name, *sums))

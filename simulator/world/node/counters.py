@@ -13,7 +13,7 @@ from mqproto.transfer.sequence import OutgoingSequence
 
 
 def begin_late(core: QueueManager, counters: Counters) -> None:
-    """Start a node's sessions and sequences as if they had carried this many messages; both ends must do so."""
+    """Start a node's sessions and sequences as if they had already carried this many messages. Both ends must do so."""
     transports, sequences = core.inspect().transports, core.inspect().sequences
     if counters.session:
         transports.new_session = partial(_new_session, transports.new_session, counters.session)

@@ -1,9 +1,10 @@
 """The files of one simulated node. Flushed data lasts, and dice decide which other data survive a crash.
 
-When a process is killed, its system lives on, so everything written is there except the write in which it died. When
-the power fails, each unflushed sector of 512 bytes may be old or new. Until its folder is flushed, a file name may have
-appeared or disappeared, or not. The first few of SQLite's unflushed transactions may be there. The tables are SQLite's
-own, in memory, and every request of SQLite's is granted.
+When a process is killed, its operating system continues, so everything that it wrote is there, except the write during
+which it died. When the power fails, each unflushed sector of 512 bytes may be old or new. Until a folder is flushed,
+its changes may be lost: new names may be missing, and removed names may be back. Any number of SQLite's unflushed
+transactions may be there, the first ones first. The tables are a database that SQLite keeps in memory, and every
+request of SQLite is granted.
 
 Each change of a file or of the folder, each flush and each SQLite transaction is a step, and a process can end within
 any of them: before it begins, in the middle, or when it is done.
@@ -24,7 +25,7 @@ from mqproto.simulator.storage.files import NO_FILE, FileIdentity, Lock
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
-"""The contents of a part of a file that was added but not written: zeros, or what the disk held there before."""
+"""The contents of a part of a file that was added but not written: zeros, or earlier data of the disk."""
 FULL: Final = "full disk"
 KILLED: Final = "killed"
 POWER_LOST: Final = "power lost"
@@ -33,10 +34,10 @@ DEATHS: Final = (KILLED, POWER_LOST, DISK_FAILS)
 
 
 class Death(NamedTuple):
-    """How a process dies by its disk.
+    """The way in which a process dies by its disk.
 
-    steps: how many steps it completes before the one in which it dies.
-    how: one of DEATHS. A failing disk reports an error, and the process has to end itself.
+    steps: the number of steps that it completes before the step in which it dies.
+    how: one of the ways in DEATHS. A failing disk reports an error, and the process has to end itself.
     """
 
     steps: int
@@ -68,7 +69,7 @@ class SimulatedFile:
         self.data = bytearray()
         self._files = files
         self._unflushed: list[tuple[int, bytes | bytearray, bytes]] = []
-        """Writes since the last flush: the offset, the old data, and the new data."""
+        """The writes since the last flush: the offset, the old data, and the new data of each."""
         self._flushed_bytes = 0
         """Its length at the last flush."""
 
@@ -113,12 +114,12 @@ class SimulatedFile:
     # What becomes of it
 
     def is_flushed(self) -> None:
-        """Note that all of it is on disk."""
+        """Note that the whole file is on disk."""
         self._unflushed.clear()
         self._flushed_bytes = len(self.data)
 
     def forget_last_write(self, dice: random.Random) -> None:
-        """Undo part or all of the last write, in or before which the process died."""
+        """Undo all or a part of the last write, during or before which the process died."""
         offset, before, data = self._unflushed.pop()
         written = (
             _up_to_a_sector(offset, dice.randrange(len(data) or 1), len(data)) if dice.randrange(2) else 0
@@ -129,7 +130,8 @@ class SimulatedFile:
         """Keep unflushed data or lose it, or decide separately for each sector.
 
         Args:
-            kept: True if all sectors of the last write are new, False if at least one is old, None if either may be so.
+            kept: True if all sectors of the last write are new, False if at least one is old, None if both are
+                possible.
         """
         changes, self._unflushed = self._unflushed, []
         if len(self.data) > self._flushed_bytes:
@@ -151,13 +153,14 @@ class SimulatedFile:
 
 
 def _up_to_a_sector(offset: int, written: int, size: int) -> int:
-    """Return how much of an interrupted write the system has: whole sectors."""
+    """Return how much of an interrupted write the system has: a number of whole sectors."""
     end = (offset + written) // SECTOR_BYTES * SECTOR_BYTES
     return size if written == size else max(0, end - offset)
 
 
 class SimulatedConnection(sqlite3.Connection):
-    """SQLite's file of the tables. It reports each transaction, and whether it had to be flushed, to the files."""
+    """The file of the tables, in SQLite. It reports each transaction to the files, and whether the transaction had to
+    be flushed."""
 
     files: SimulatedFiles
     flushes = True
@@ -195,13 +198,13 @@ class SimulatedConnection(sqlite3.Connection):
         return found
 
     def close(self) -> None:
-        """Close in order: SQLite moves its log into the file, and flushes the file."""
+        """Close the file in good order. SQLite moves its log into the file, and flushes the file."""
         if self.files.death is None:
             self.files.disconnected(self)
             super().close()
 
     def is_gone(self) -> bytes:
-        """End with the process. Return the file in the state after its last whole transaction."""
+        """End the connection with the process. Return the file in the state after its last whole transaction."""
         if self.in_transaction:
             self.rollback()
         image = self.image()
@@ -245,8 +248,8 @@ class SimulatedFiles:
         loses_power: whether the power can fail; if not, unflushed data need not be tracked.
 
     Attributes:
-        room_bytes: how much the files of the log may take; None for a disk that never fills up.
-        holds_flush: whether a flush takes time: it is done at `release`, or with the next step.
+        room_bytes: how many bytes the files of the log may take; None for a disk that never fills up.
+        holds_flush: whether a flush takes time. It is then done at `release`, or with the next step.
         death: how the process has ended; if it has, the caller must call `crash`.
         trouble: why the disk last refused something: FULL or DISK_FAILS; empty if it has not refused anything since
             this was cleared.
@@ -256,23 +259,23 @@ class SimulatedFiles:
         self.room_bytes: int | None = None
         self.holds_flush = False
         self.flush_ms = 0
-        """How long each flush takes."""
+        """How many milliseconds each flush takes."""
         self.death: DiedError | None = None
         self.trouble = ""
         self._planned: Death | None = None
         self._steps = 0
-        """How many steps were done since the death was planned."""
+        """The number of steps since the death was planned."""
         self._is_last = False
         """Whether the process dies in the current step."""
         self._dice = dice
         self._loses_power = loses_power
         self._files: dict[str, SimulatedFile] = {}
         self._names: list[tuple[str, str, SimulatedFile | None]] = []
-        """Changes since the folder was flushed: the old name of a file, if any, the new one, and the file."""
+        """The changes of names since the folder was flushed: old name, if any, new name, if any, and file."""
         self._flushed_names: dict[str, SimulatedFile] = {}
         self._flushing: SimulatedFile | None = None
         self._after_flush: list[tuple[SimulatedFile, int, bytes]] = []
-        """Writes to other files that wait for the current flush."""
+        """The writes to other files that wait for the current flush."""
         self._db: SimulatedConnection | None = None
         self._tables = b""
         """The file of the tables, as the system sees it, while nobody has it open."""
@@ -281,7 +284,7 @@ class SimulatedFiles:
         """The inode of the file of the tables. A new or replaced file has another one."""
         self._flushed_tables = b""
         self._unflushed_tables: list[bytes] = []
-        """The state of the file after each transaction since it was last flushed."""
+        """The state of the file of the tables after each transaction since it was last flushed."""
         self._is_locked = False
 
     @property
@@ -290,18 +293,18 @@ class SimulatedFiles:
         return sum(len(file.data) for file in self._files.values())
 
     def room_for(self) -> int | None:
-        """Return how many more bytes can be written; None for any number."""
+        """Return how many more bytes can be written; None if there is no limit."""
         return None if self.room_bytes is None else max(0, self.room_bytes - self.size_bytes)
 
     # Steps
 
     def dies_by(self, death: Death | None) -> None:
-        """Plan how the process dies, counted from now; None for not at all."""
+        """Plan the death of the process, counting steps from now; None if it is not to die."""
         self._planned, self._steps = death, 0
 
     def step(self, size: int = 1) -> int:
-        """Begin a step on the disk; `stepped` ends it. Return how much of it to do: everything, except in the last
-        step.
+        """Begin a step on the disk; `stepped` ends it. Return how much of it to do. This is everything, except in the
+        last step.
         """
         if self.death is not None:
             raise self.death
@@ -425,7 +428,8 @@ class SimulatedFiles:
             file.is_flushed()
 
     def waits(self, file: SimulatedFile, offset: int, data: bytes) -> bool:
-        """Whether a write has to wait for the flush of another file; asked while `holds_flush`."""
+        """Return whether a write has to wait for the flush of another file. This is asked while `holds_flush` is
+        set."""
         if self._flushing in (None, file):
             return False
         self._after_flush.append((file, offset, data))
@@ -463,10 +467,10 @@ class SimulatedFiles:
     # The end of a process
 
     def crash(self, *, kept: bool | None, power_lost: bool) -> None:
-        """End the process, and perhaps the power.
+        """End the process, and perhaps cut the power.
 
         Args:
-            kept: whether the write that was being flushed is completely on disk; None if either may be so.
+            kept: whether the write that was being flushed is completely on disk; None if both are possible.
         """
         db, self._db = self._db, None
         if db is not None:
@@ -496,7 +500,7 @@ class SimulatedFiles:
         return StoreCopy(self._tables, mine)
 
     def hurt(self, key: int) -> bytes:
-        """Flip a bit of a message in the tables. Return its packet, or nothing if the message is not there."""
+        """Flip a bit of a message in the tables. Return the message's packet; empty if the message is not there."""
         assert self._db is None, "a node has it open"
         db = sqlite3.connect(":memory:")
         db.deserialize(self._tables)
@@ -516,7 +520,8 @@ class SimulatedFiles:
         return bytes(packet)
 
     def put_back(self, copy: StoreCopy | None) -> None:
-        """Replace the store with a copy, or move it away if that is None. The file of its life stays as it is."""
+        """Replace the store with a copy, or move the store away if the copy is None. The file of its life stays as it
+        is."""
         assert self._db is None, "a node has it open"
         for name in filter(self._is_of_store, list(self._files)):
             del self._files[name]

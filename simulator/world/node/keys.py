@@ -1,11 +1,11 @@
 """The keys of a world's nodes: each node's own, and the public keys of others that it knows.
 
-The guard is that of real nodes, with all its caches. Only its random data comes from dice here, not from the system:
-keys, session keys, and their padding, for which pyca has no source except the system. So one scenario always makes the
+The guard is that of real nodes, with all its caches. Only its random data comes from dice instead of the system: keys,
+session keys, and their padding, for which pyca allows no other source than the system. So one scenario always makes the
 same capture.
 
-Keys of 512 bits are quick, and anybody can break them. Each pair that replaces another is a little longer, because with
-two pairs of equal length, the wrong one now and then seems to fit a body.
+Keys of 512 bits are quick, and anybody can break them. Each pair that replaces another is a little longer, because if
+two pairs have the same length, the wrong one sometimes seems to fit a body.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 BITS: Final = 512
 LONGER_BITS: Final = 16
-"""By how much each key pair for key exchange is longer than the previous one."""
+"""The number of bits by which each key pair for key exchange is longer than the previous one."""
 EXPONENT: Final = 65_537
 SMALL_PRIMES: Final = prod((3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47))
 PROVIDER: Final = "aes"
@@ -40,7 +40,7 @@ class Keyring:
     """All keys of one world, and a guard for each node.
 
     Args:
-        made: called with each encrypted session key, the node that it is for, and the number of that node's key pair.
+        made: called with each encrypted session key, the node for which it is, and the number of that node's key pair.
     """
 
     def __init__(self, scenario: Scenario, made: Callable[[bytes, str, int], None]) -> None:
@@ -101,18 +101,18 @@ class Keyring:
         self._handed_out[name] = self._generations[name]
 
     def withdraw(self, name: str, *, withdrawn: bool) -> None:
-        """Withdraw all public keys from a node, or give them back."""
+        """Withdraw from a node the public keys of all others, or give them back."""
         (self._withdrawn.add if withdrawn else self._withdrawn.discard)(name)
 
     def mend(self) -> None:
-        """Tell everybody all keys."""
+        """Tell all nodes all keys."""
         self._withdrawn.clear()
         self._handed_out.update(self._generations)
 
 
 def key_files(scenario: Scenario) -> dict[str, bytes]:
-    """Return the key files, by name, that open and verify a scenario's messages if no keys are replaced: the key pairs
-    of the destinations, and the certificates of the signers.
+    """Return the key files, by name, that open and verify a scenario's messages if keys are not replaced. They are the
+    key pairs of the destinations, and the certificates of the signers.
 
     They follow from the names of the nodes, so they are not secret.
     """

@@ -1,4 +1,4 @@
-"""One life of a node, from a start to a crash: the one loop of all nodes, over the real store.
+"""One life of a node, from a start to a crash. It has the loop that all nodes have, over the real store.
 
 Data that arrives while a commit is being flushed waits for the flush, as in a process with one thread. The node's
 actions after the commit follow the flush. Whenever the store is read, it is compared with the disk in memory.
@@ -39,18 +39,18 @@ from mqproto.turn.effects import (
 )
 
 RECOUNTS_EVERY: Final = 50
-"""How many turns pass between two recounts."""
+"""The number of turns between two recounts."""
 LOOKS_EVERY: Final = 16
-"""How many turns pass between two checks of a core's memory."""
+"""The number of turns between two checks of a core's memory."""
 ROOM_TRIED_MS: Final = 1_000
-"""How often to retry a batch that the disk has no room for."""
+"""The number of milliseconds before a batch for which the disk has no room is retried."""
 
 
 @dataclass(slots=True)
 class Flushing:
     """A batch whose writes are being flushed.
 
-    doings: the actions of applications and operators in it.
+    doings: the actions of applications and operators in the batch.
     after: the node's actions after the flush.
     inbox: events that have arrived meanwhile, and will be handled after those actions.
     """
@@ -62,11 +62,11 @@ class Flushing:
 
 
 class Lifetime:
-    """A queue manager at work, and the hands of its loop.
+    """A running queue manager, which carries out the effects of its own loop.
 
     Args:
         failed: ends this life because of its disk.
-        stopped: ends this life in order, with its store; the node starts again at that time.
+        stopped: ends this life in good order, with its store; the node starts again at the given time.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Lifetime:
     ) -> None:
         self.flushing: Flushing | None = None
         self.restarts_at_ms: int | None = None
-        """When it has to start again after an orderly stop."""
+        """The time at which the node has to start again after an orderly stop."""
         self._node, self._people, self._files = node, people, files
         self._store, self._core = store, node.running
         self._failed, self._stopped = failed, stopped
@@ -88,7 +88,8 @@ class Lifetime:
         self._fullness = Fullness(store)
         self._turn_entered = False
         self._stuck: Batch | None = None
-        """A batch for which the disk has no room, even in its reserve. It waits for room, and all others wait, too."""
+        """A batch for which the disk has no room, even in its reserve. It waits for room, and all later batches wait,
+        too."""
         self._behind: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._tick_ms: int | None = None
 
@@ -200,7 +201,7 @@ class Lifetime:
     # The hands of carry_out
 
     def commit(self, writes: Writes) -> int:
-        """Commit to the store. The next actions wait for the flush, if that takes time."""
+        """Commit to the store. The next actions wait for the flush if it takes time."""
         store, files, node = self._store, self._files, self._node
         doings = self._people.take()
         files.holds_flush = bool(files.flush_ms)
@@ -249,7 +250,7 @@ class Lifetime:
         self._node.oracle.check("disks_have_what_was_committed", f"the store of {self._node.name} {how}")
 
     def _then(self, act: Callable[..., None], *arguments: Any) -> None:
-        """Do something now, or when the flush is done."""
+        """Do something now, or once the flush is done."""
         if self.flushing is not None:
             self.flushing.after.append(partial(act, *arguments))
         else:
@@ -293,7 +294,7 @@ class Lifetime:
             line.connect(node, session, node.others[host])
 
     def send(self, send: SendBytes) -> None:
-        """Send, if the connection is still there."""
+        """Send packets, if the connection is still there."""
         self._then(self._send, send)
 
     def _send(self, send: SendBytes) -> None:

@@ -1,4 +1,4 @@
-"""A node in the view of its parts, the network and the faults: the oracle's view, and the ways to reach the node."""
+"""A node as its parts, the network and the faults see it: the oracle's view, and the ways to reach the node."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class LinkedNode(WatchedNode):
     is_uncalled: bool
     """Whether nobody can connect to it."""
     takes: Callable[[Callable[..., None], tuple[Any, ...]], None] | None = None
-    """Runs a call, at once or after a flush; None while the node is down."""
+    """A function that runs a call, at once or after a flush; None while the node is down."""
     store: Store | None = None
     """The store of its current life."""
     turns: int = 0
-    """How many turns it has had."""
+    """The number of its turns so far."""
     has_power: bool = True
-    """Whether its system still answers when the core is gone."""
+    """Whether its operating system still answers when the core is gone."""
     misread: Callable[[QueueManager], None] | None = None
-    """Makes each of its queue managers read the specification differently."""
+    """A function that makes each of its queue managers read the specification differently."""
     refuses: set[bytes] = field(default_factory=set)
     """The bodies of messages that make it close their session."""
     spare_until: Callable[[int], None] | None = None
-    """Prolongs its sparse acknowledging, if it acknowledges sparsely in this life."""
+    """A function that prolongs its sparse acknowledging, if it acknowledges sparsely in this life."""
 
     @property
     def ledger(self) -> Ledger:
@@ -52,7 +52,7 @@ class LinkedNode(WatchedNode):
         self.ledger.latest_utc_offset_s = max(self.ledger.latest_utc_offset_s, self.utc_offset_s)
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Run `act` if the node is still in this life: at once, or after the flush that is under way."""
+        """Run `act` if the node is still in this life, either at once or after the flush that is under way."""
         if life == self.life and self.takes is not None:
             self.takes(act, arguments)
 
@@ -66,7 +66,7 @@ class LinkedNode(WatchedNode):
         self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
 
     def end_life(self, *, told: bool) -> None:
-        """End its life and all connections; `told` says whether its system lives on and tells the peers."""
+        """End its life and all connections; `told` says whether its operating system continues and tells the peers."""
         self.core = self.takes = self.store = None
         self.life += 1
         self.has_power = told
@@ -82,7 +82,8 @@ class LinkedNode(WatchedNode):
         self.spare_until = None
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Take bytes that arrive at one of its connections; `glimpses` are the packets that end in them."""
+        """Take bytes that arrive at one of its connections; `glimpses` are the packets whose last bytes are among
+        them."""
         if end.open:
             self.do(self._receive, end, data, glimpses)
 
@@ -100,14 +101,14 @@ class LinkedNode(WatchedNode):
             self.core.receive(end.session, data, self.moment())
 
     def accepted(self, end: End) -> None:
-        """Take a connection from somebody else."""
+        """Take a connection that another host has opened."""
         end.session = self.running.accepted(end.peer.host.name, self.moment())
         if not end.peer.host.is_node:
             self.strange.add(end.session)
         self.ends[end.session] = end
 
     def opened(self, end: End) -> None:
-        """Take a connection that it asked for."""
+        """Take a connection that this node has asked for."""
         if end.open and self.core is not None:
             self.core.opened(end.session, self.moment())
 

@@ -1,4 +1,5 @@
-"""A simulated node. Its disk and its people outlive its queue manager, which may crash at any time and starts again.
+"""A simulated node. Its disk and its people outlive its queue manager, which may crash at any time and is then
+restarted.
 
 Beside the store there is a disk in memory that does what a store should do. At each start the two are compared.
 """
@@ -33,7 +34,7 @@ from mqproto.turn.effects import QueueKind
 from mqproto.turn.guard import NO_KEYS, Guard
 
 BACK_AFTER_MS: Final = 1_000
-"""How long a node is down when it restarts with other settings."""
+"""How many milliseconds a node is down when it restarts with other settings."""
 LONGEST_HEADERS_BYTES: Final = 2_000
 STORE: Final = Path("node.sqlite")
 STEPWISE: Final = frozenset({"die in commit", "die at start"})
@@ -59,7 +60,7 @@ class Surroundings(Protocol):
         """After a while, restart a node that stopped by itself."""
 
     def restart(self, machine: Machine, life: int) -> None:
-        """Start a node that has been down since that life ended."""
+        """Start a node that has been down since the end of this life."""
 
 
 class Machine:
@@ -108,14 +109,15 @@ class Machine:
         self.guard: Guard = NO_KEYS
         self._lifetime: Lifetime | None = None
         self.death_at_start: Death | None = None
-        """How its next process dies at its start. The process after that survives its start."""
+        """The way in which its next process dies as it starts. The process after that survives its start."""
         self.down_since_ms = 0
         self._world = world
         self._life_dice = chance(scenario.seed, "life", name)
         self._copy: tuple[StoreCopy | None, Disk, dict[str, bool]] | None = None
-        """A copy of its store, the contents of the copy, and the queues that operators had left."""
+        """A copy of its store, the contents of the copy, and the queues that operators had left at that time."""
         self._undecided: Flushing | None = None
-        """The batch that was being committed when its process ended. The disk has it or not, and nobody was told."""
+        """The batch that was being committed when its process ended. The disk may or may not have it, and nobody was
+        told."""
 
     # Start and end
 
@@ -201,11 +203,11 @@ class Machine:
         node.disk.crash(kept=kept)
 
     def crash(self, *, kept: bool | None, told: bool = True) -> None:
-        """Stop between two instructions, or within one.
+        """Crash between two instructions, or within one.
 
         Args:
-            kept: whether a commit that was being flushed is on disk; None for either.
-            told: whether its system lives on and tells the peers, as when only the process is killed.
+            kept: whether a commit that was being flushed is on disk; None if both are possible.
+            told: whether its operating system continues and tells the peers, as when only the process is killed.
         """
         node, lifetime = self.node, self._lifetime
         if lifetime is None:
@@ -225,7 +227,7 @@ class Machine:
         self._world.restart_later(self)
 
     def stop(self, restarts_at_ms: int) -> None:
-        """Stop in order: carry out one more batch, and restart at that time."""
+        """Stop in good order: carry out one more batch, and restart at the given time."""
         assert self._lifetime is not None
         self.node.running.stop()
         self._lifetime.restarts_at_ms = restarts_at_ms
@@ -268,12 +270,12 @@ class Machine:
         return True
 
     def mend(self) -> None:
-        """Begin the calm: the disk is fast and has room, the consumers do not dawdle, and the node is up.
+        """Begin the calm: the disk is fast and has room, the consumers do not linger, and the node is up.
 
-        A node stopped by its QueueManagerQuota gets more room, as from an operator: full nodes refuse one another's
-        messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8  So does a node that knows as many senders
-        as it may, because none is ever forgotten. But a node with a quota of its own that has nothing
-        except messages held behind gaps makes room by itself. A deleted queue is made again.
+        A node stopped by its QueueManagerQuota gets more room, as an operator would give it. Otherwise full nodes might
+        refuse one another's messages forever.  [MS-MQQB] 3.1.5.8.8  A node that knows as many senders as it may also
+        gets more room, because senders are never forgotten. But a node with its own quota that has only messages held
+        behind gaps makes room by itself. A deleted queue is made again.
         """
         node = self.node
         has = {queue.kind for queue in node.disk.queues.values() if node.disk.count(queue.queue)}

@@ -21,9 +21,9 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import Batch, Delivery, QueueKind
 
 LETTERS: Final = 1_000
-"""How many dead letters an operator sends again at a time."""
+"""The number of dead letters that an operator sends again at a time."""
 MADE_AGAIN_MS: Final = 100
-"""How often to try to make a deleted queue again while it is not empty."""
+"""The interval, in milliseconds, at which an operator tries to make a deleted queue again while it is not empty."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Doings:
 
     submissions: the messages that applications sent.
     receipts: the messages that applications receive for good once these actions are on disk.
-    orders: the queues that operators made (True) or deleted.
+    orders: the queues that operators made (True) or deleted (False).
     """
 
     submissions: list[Message] = field(default_factory=list)
@@ -49,7 +49,7 @@ class People:
     """The applications and operators of one node.
 
     Args:
-        are_unmet: whether nodes know only the nodes that they have met.
+        are_unmet: whether nodes know only those nodes that they have met.
         failed: ends the node's life because of its disk.
     """
 
@@ -59,15 +59,15 @@ class People:
         self.applications: dict[int, Application] = {}
         self.doings = Doings()
         self.deleted: set[str] = set()
-        """The queues that an operator has deleted and that, as far as the operator knows, do not exist."""
+        """The queues that an operator has deleted and that, to the operator's knowledge, do not exist."""
         self.is_asked = False
         """Whether an operator waits for answers."""
         self._node, self._failed, self._are_unmet = node, failed, are_unmet
         self._is_calm = False
-        """Whether its operators put everything in order."""
+        """Whether its operators restore everything to order, as in the calm."""
         self._waiting: list[tuple[Burst, int]] = []
         self._answered: list[Message] = []
-        """Messages that applications have sent. Their acceptance is reported when the batch is carried out."""
+        """The messages that applications have sent. Their acceptance is reported when the batch is carried out."""
         self._handed: list[list[Message]] = []
         """The messages of each delivery of that batch."""
 
@@ -97,7 +97,7 @@ class People:
         self._node.ledger.forgotten(self.take().submissions)
 
     def calm_down(self) -> None:
-        """Stop dawdling, and put everything in order."""
+        """Make consumers stop lingering, and restore everything to order."""
         for application in self.applications.values():
             application.is_calm = True
         self._node.do(self.hold, False)
@@ -124,14 +124,14 @@ class People:
         self.doings.receipts += messages
 
     def settle_without_disk(self) -> None:
-        """Complete the actions of a batch that needs no disk."""
+        """Complete the actions of a batch that does not need the disk."""
         if self.doings.submissions or self.doings.receipts:
             taken = self.take()
             self.doings.orders = taken.orders
             self._node.oracle.flushing(self._node, None, taken.submissions, taken.receipts)
 
     def due(self) -> tuple[list[list[Message]], list[Message]]:
-        """Take the messages of each delivery, and those that applications sent, from the batch that was last seen."""
+        """Take, from the batch that was last seen, the messages of each delivery and those that applications sent."""
         due = self._handed, self._answered
         self._handed, self._answered = [], []
         return due
@@ -253,7 +253,7 @@ class People:
             self.doings.orders[queue] = False
 
     def make_again(self) -> None:
-        """Make the deleted queues again, as soon as nothing is left in them."""
+        """Make the deleted queues again, once nothing is left in them."""
         node = self._node
         for declaration in node.queues:
             if declaration.name not in self.deleted:

@@ -1,6 +1,7 @@
 """Checks a node's answers to operators in the middle of a run: the state of its queues, and the place of each message.
 
-Operators ask between two turns, when all decisions are on disk; messages that a node has yet to remove may be there.
+Operators ask between two turns, when all decisions are on disk. Messages that a node has yet to remove may still be
+there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ NAMED: Final = OUT | {QueueKind.LOCAL}
 
 
 def has_decided(node: WatchedNode) -> bool:
-    """Whether anything that goes to disk was decided since the last batch, such as the rejection of a message."""
+    """Return whether anything that goes to disk, such as the rejection of a message, was decided since the last
+    batch."""
     return node.running.inspect().desk.writes._is_urgent
 
 
@@ -54,7 +56,7 @@ def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 class Unstored:
-    """How many messages and bytes of each queue are only in memory."""
+    """The number of messages and bytes of each queue that are only in memory."""
 
     def __init__(self, where: Whereabouts) -> None:
         self.counts: Counter[str] = Counter()
@@ -99,7 +101,7 @@ def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored:
 
 
 def _held_for(node: WatchedNode, numbers: list[int]) -> Iterator[int]:
-    """Yield the numbers of the queues that hold messages for these local ones."""
+    """Yield the numbers of the queues that hold messages for these local queues."""
     for queue in node.disk.queues.values():
         if queue.kind is QueueKind.HELD and key_of_held(queue.name)[1] in numbers:
             yield queue.queue
@@ -144,7 +146,8 @@ def _misnumbered(node: WatchedNode, outgoing: OutgoingStatus) -> str | None:
 
 
 def whereabouts_tell_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
-    """Check that each message on a node's disk is where the node says, and that only ended ones are left out."""
+    """Check that each message on a node's disk is where the node says, and that only messages that have ended are left
+    out."""
     where = node.running.whereabouts()
     for queue in node.disk.queues.values():
         if queue.kind in NAMED and queue.queue not in where.numbers_of(queue.name):
@@ -178,7 +181,7 @@ def _misplaced(
     *,
     has_left: bool,
 ) -> str | None:
-    """Return why the reported place of a message in the store is wrong, if it is."""
+    """If the reported place of a message in the store is wrong, return why."""
     if is_list_of_doubts(queue):
         return None if found is None else "it is not a message"
     if queue.kind in OUT:

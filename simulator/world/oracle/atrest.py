@@ -1,4 +1,4 @@
-"""The rules that must hold in every world at rest, one function each. Each returns what is wrong, or None.
+"""The rules that must hold in every world at rest. Each is a function that describes what is wrong, or returns None.
 
 `nothing_is_retained` ends the calm, and `what_is_held_goes_with_the_next` ends the phase that may follow it. Then the
 functions in `AT_REST` are called.
@@ -23,7 +23,7 @@ from mqproto.wire import MessageClass, guid_text
 
 
 def all_is_accounted_for(ledger: Ledger) -> str | None:
-    """Every accepted message was received, is a dead letter, or ended for a reason that somebody was told."""
+    """Every accepted message was received, is a dead letter, or ended for a reason that was reported."""
     for message in ledger.accepted:
         kind = message.kind
         if kind.promise is Promise.NOTHING or message.receipts or message.is_unsure or message.was_hurt:
@@ -49,7 +49,7 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
 
 
 def journals_are_complete(ledger: Ledger) -> str | None:
-    """A message sent with JP set is in its source's journal, once, if it was received."""
+    """A message sent with JP set is in its source's journal exactly once, if it was received."""
     for message in ledger.accepted:
         # Its source dropped it before it was told what became of it.
         rid = {BAD_DST_Q, DELETED} if message.deleted else {BAD_DST_Q}
@@ -62,7 +62,7 @@ def journals_are_complete(ledger: Ledger) -> str | None:
 
 
 def replies_are_complete(ledger: Ledger) -> str | None:
-    """Sources that asked about arrival and receipt were told, or an operator finds the acknowledgment set aside.
+    """Sources that asked about arrival and receipt got an acknowledgment, or an operator finds it set aside.
 
     A node that had no room for an acknowledgment, and later has room for others, counts as one that refuses it.
     """
@@ -83,12 +83,13 @@ def replies_are_complete(ledger: Ledger) -> str | None:
 
 
 def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | None:
-    """After the calm, no disk has a message left except in the system's queues, and nothing waits for anything."""
+    """After the calm, no disk has a message left except in the system's queues, and nothing is waiting."""
     return next((reason for node in nodes if (reason := retained_by(ledger, node))), None)
 
 
 def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
-    """Return messages that are held behind a gap and are over at their source, so that nobody fills the gap."""
+    """Return the messages that are held behind a gap and are over at their source, so that nothing will fill the
+    gap."""
     return [
         ledger.messages[identity_of(row.packet)]
         for node in nodes
@@ -100,7 +101,7 @@ def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
 
 
 def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]) -> str | None:
-    """Once another message has followed those held in vain, no message is left, held or not.
+    """Once another message has followed the messages that are held in vain, no message is left, held or not.
 
     A message that passes over the missing messages passes over the held ones, too.  [MS-MQQB] 3.1.7.1.3
     """
@@ -147,16 +148,17 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 def is_for_a_stranger(name: str) -> bool:
-    """Whether an outgoing queue has the few answers that a stranger gets when it calls again."""
+    """Return whether an outgoing queue has the few answers that a stranger gets when it calls again."""
     return name.startswith(guid_text(guid_of(STRANGER)))
 
 
 def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
-    """Whether an outgoing queue has acknowledgments for a stranger that has hung up and was never called by this node.
+    """Return whether an outgoing queue has acknowledgments for a stranger that has hung up and was never called by this
+    node.
 
-    By the letter, a session is opened for them. By our reading of [MS-MQQB] 3.1.7.17, a stranger cannot make a node
-    call others, so they leave over the next session that the stranger opens. A stranger that waits for an
-    acknowledgment still has the message: it sends messages without an OrderAck again (3.1.6.5), and calls to do so.
+    Read literally, [MS-MQQB] 3.1.7.17 opens a session for them. By our reading, a stranger cannot make a node call
+    others, so they leave over the next session that the stranger opens. A stranger that waits for an acknowledgment
+    still has the message. It sends messages without an OrderAck again (3.1.6.5), and calls to do so.
     """
     source = name.removesuffix(ORDER_SUFFIX)
     if not ledger.unmet or source == name:

@@ -1,9 +1,11 @@
-"""The rules for dead letters in doubt: their messages were sent, may have arrived, and were given up.
+"""The rules for dead letters in doubt. Their messages were sent, may have arrived, and were given up.
 
-A message is given up when its time is over, when it can no longer be encrypted to be sent again, when its next hop
-refuses it, or when a queue manager reports that it ended on its way, although only a copy ended there.
+A message is given up when its time is over, or when it has to be sent again but can no longer be encrypted. It is also
+given up when its next hop refuses it, or when a queue manager reports that it ended on its way, although only a copy
+ended there.
 
-For a time, a message may be a dead letter and also have arrived or been received. In the end, only one is true.
+For a time, a message may be a dead letter and also have arrived or been received. In the end, only one of these is
+true.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from mqproto.wire import MessageClass
 
 
 def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) -> bool:
-    """Whether a dead letter of this class at a node leaves open whether the message has arrived."""
+    """Return whether a dead letter of this class at a node leaves open whether the message has arrived."""
     if (
         node.name != message.burst.source
         or not message.kind.transactional
@@ -33,12 +35,13 @@ def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) 
 
 
 def is_list_of_doubts(queue: QueueRow) -> bool:
-    """Whether a queue of the store has one row for each letter in doubt, and no messages."""
+    """Return whether a queue of the store has one row for each dead letter in doubt, and no messages."""
     return queue.kind is QueueKind.ORDER and queue.name.startswith(IN_DOUBT_NAME)
 
 
 def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
-    """Whether a message leaves its sequence at its source because its time is over, and asks for no dead letter."""
+    """Return whether a message leaves its sequence at its source because its time is over, without asking for a dead
+    letter."""
     deadline_s = ledger.reach_deadline_s(message)
     return (
         message.burst.source == node.name
@@ -50,9 +53,11 @@ def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
 
 
 def was_let_go(ledger: Ledger, packet: bytes) -> bool:
-    """Whether a message held behind a gap is over at its source; the next message of its sequence will move it on.
+    """Return whether a message held behind a gap is over at its source. The next message of its sequence will release
+    it.
 
-    Its source let go of it, or was told that there was no such queue, and a late copy came when the queue was back.
+    Its source has let go of it; or its source was told that there was no such queue, and a late copy came when the
+    queue existed again.
     """
     message = ledger.messages.get(identity_of(packet))
     return message is not None and (
@@ -64,8 +69,8 @@ def was_let_go(ledger: Ledger, packet: bytes) -> bool:
 
 
 def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
-    """A dead letter leaves its queue by itself only if its message has arrived, or its destination reported that it
-    refused it.
+    """A dead letter leaves its queue by itself only if its message has arrived, or if the destination has reported that
+    it refused the message.
     """
     if message.is_unsure or message.arrivals or message.refusals:
         return None
@@ -75,10 +80,10 @@ def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
 
 
 def letter_is_true(message: Message) -> str | None:
-    """When all is at rest, no received message is a dead letter, and the letter of a refused one says why.
+    """When all is at rest, no received message is a dead letter, and the dead letter of a refused message says why.
 
     Without a FinalAck, the destination may not have reported the outcome of a message. If its queue was missing for one
-    copy and there for the next, it has reported both outcomes, and its first report counts, so either may be true.
+    copy and present for the next, it has reported both outcomes. The first report counts, so either may be true.
     """
     classes = {message_class for node, message_class in message.letters if node == message.burst.source}
     if (

@@ -1,8 +1,8 @@
-"""Events that must happen in time, even though nobody asks for them: a message expires, a resend is due, a route is
-back.
+"""Checks that events happen in time even though nobody asks for them, such as the expiry of a message, a resend, or the
+return to a route.
 
-A timer that is never started does not break any promise, because something else happens eventually. So these checks
-limit how long it may take.
+A timer that is never started does not break any other rule, because something else happens eventually. So these checks
+limit how long such an event may take.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from mqproto.wire import MessageClass, decode_message
 from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receive_deadline_s
 
 LONGEST_S: Final = 5
-"""How long a message may be in a queue after its time."""
+"""How many seconds a message may be in a queue after its time is over."""
 CLEANUP: Final = "3.1.6.2"
-"""The section that closes an unused session."""
+"""The section of the specification under which an unused session is closed."""
 LIES_IN: Final = {Spot.IN_QUEUE: QueueKind.LOCAL, Spot.UNSENT: QueueKind.OUTGOING}
 """The spots where an express message is only in its queue, and the kind of that queue."""
 ON_THEIR_WAY: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE})
 SLACK_MS: Final = 10_000
-"""The time for waits on the way: a flush, a window, a try to connect."""
+"""The time, in milliseconds, allowed for waits on the way, such as a flush, a window, or an attempt to connect."""
 
 
 CLOSING_MS: Final = 1_000
-"""How long it may take to close a session."""
+"""The maximum time, in milliseconds, that it may take to close a session."""
 
 
 def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
-    """No message stays long after its time in the place where it has to end: its queue or, if unsent, its way.
+    """No message stays long after its time in the place where it has to end, which is its queue or, if it is unsent,
+    any place on its way.
 
     It may stay in its queue while a consumer has it, and on its way once it was sent, because the next hop may have it.
     Only its source may withdraw a transactional message, and after a restart it does not know what it had sent.
@@ -90,7 +91,7 @@ def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: byte
 
 
 def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
-    """A session is cleaned up only if no message has passed it for the whole interval.  [MS-MQQB] 3.1.6.2
+    """A session is cleaned up only if no message has passed over it for the whole interval.  [MS-MQQB] 3.1.6.2
 
     A node that has paused something considers the session unused.  3.1.7.13
     """
@@ -104,12 +105,12 @@ def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
 
 
 def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse) -> str | None:
-    """A message that a neighbour refused three times, alone, is sent again only after the neighbour took another, if
-    there is any.
+    """A message that a neighbour has refused three times, when it was sent alone, is sent again only after the
+    neighbour has taken another, if there is another.
 
-    Once others have passed twice, three refusals in a row decide.
-    This checks only the first suspect of a life, with one link, if no session has ended since for another reason: if
-    another message is out then, or is refused too, the node begins again and sends each alone more often.
+    Once other messages have passed twice, three refusals in a row decide. This checks only the first suspect of a life,
+    at a node with one link, and only if no session has ended since for another reason. If another message is out when a
+    session ends, or is refused too, the node begins again, and sends each message alone more often.
 
     Acknowledgments in the same batch do not count: a node sends them when everything else is under way.
     """
@@ -147,12 +148,12 @@ def _told_in_this_batch(node: WatchedNode) -> set[int]:
 
 
 def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
-    """While a sequence has messages without an OrderAck, the first of them is sent again and again.  [MS-MQQB] 3.1.6.5
+    """While a sequence has messages without an OrderAck, the first of them is sent repeatedly.  [MS-MQQB] 3.1.6.5
 
-    This does not hold while a neighbour ends each session because of another message: the longer the neighbour was
+    This does not hold while a neighbour ends each session because of another message. The longer the neighbour was
     full, the longer that message is sent alone.
 
-    calm_ms: the time since which nothing is in the way.
+    calm_ms: the time since which nothing hinders the messages.
     """
     for node in nodes:
         limit_ms = resend_limit_ms(node.settings)
@@ -173,9 +174,10 @@ def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> s
 
 
 def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
-    """An idle session is cleaned up at the second look, because the first finds it used.  [MS-MQQB] 3.1.6.2
+    """An idle session is cleaned up at the second check, because the first check finds that it was used.  [MS-MQQB]
+    3.1.6.2
 
-    calm_ms: the time since which nothing is in the way.
+    calm_ms: the time since which nothing hinders the messages.
     """
     for node in nodes:
         limit_ms = 2 * node.settings.session_cleanup_timeout_ms + CLOSING_MS
@@ -187,7 +189,7 @@ def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> st
 
 
 def resend_limit_ms(settings: Settings) -> int:
-    """Return the longest time until a message without an OrderAck is sent again.
+    """Return the maximum number of milliseconds until a message without an OrderAck is sent again.
 
     This is the longest resend timeout, plus the time of a handshake that nobody answers.
     """
@@ -205,8 +207,8 @@ def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
 
 
 def return_limit_ms(settings: Settings) -> int:
-    """Return the longest time until the first route is taken again, if one try fails in the storm and the next
-    succeeds.
+    """Return the maximum number of milliseconds until the first route is taken again, if one try fails in the storm and
+    the next succeeds.
     """
     stuck_ms = max(CONNECT_TIMEOUT_MS, settings.session_initialization_timeout_ms)
     return stuck_ms + settings.ack_wait_timeout_ms + settings.try_connect_interval_ms + SLACK_MS

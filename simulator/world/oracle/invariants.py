@@ -1,7 +1,7 @@
-"""The rules that must hold in every world, with one function for each. Each returns what is wrong, or None.
+"""The rules that must hold in every world. Each is a function that describes what is wrong, or returns None.
 
-Each is checked at the moment when it could break. atrest.py has the rules for a world at rest, intime.py those about
-time, and answers.py those about answers to operators.
+Each rule is checked at the moments when it could break. atrest.py has the rules for a world at rest, intime.py has
+those about time, and answers.py has those about answers to operators.
 """
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue) | {queue.name for queue in CHOSEN.values()}
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 HELD_BACK: Final = ROUNDS + 1
-"""The most messages that wait outside their queues while a neighbour refuses one of them."""
+"""The maximum number of messages that wait outside their queues while a neighbour refuses one of them."""
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
-"""Sections that close a session because the peer broke a rule. Peers that obey the rules never see them."""
+"""The sections of the specification under which a session is closed because the peer broke a rule. This never happens
+to peers that obey the rules."""
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
-"""Fields of a StoredState that have no order."""
+"""The fields of a StoredState whose elements are in no particular order."""
 SESSION_KEY_BYTES: Final = 128
-"""More bytes than a session key takes, which an encrypted message keeps in its queue."""
+"""An upper limit, in bytes, for a session key, which an encrypted message keeps in its queue."""
 BAD_DST_Q: Final = MessageClass.NACK_BAD_DST_Q
 DELETED: Final = MessageClass.NACK_DELETED
 """The class of a message that an operator deleted on its way, whether or not it had arrived."""
 NO_ROOM: Final = "3.1.5.8.8"
-"""The exception to this: a full store is not the peer's fault."""
+"""The section that is an exception to BROKEN_RULES, because a full store is not the peer's fault."""
 
 
 def disks_have_what_was_committed(node: WatchedNode, store: Store, state: StoredState) -> str | None:
@@ -115,7 +116,7 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
 
 
 def delivered_once_and_in_order(node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """A message is put into its destination's queue once, and a transactional one after all earlier ones."""
+    """A message is put into its destination's queue once, and a transactional message after all earlier ones."""
     for message in messages:
         kind = message.kind
         if node.name != message.burst.target or kind.undeliverable:
@@ -152,7 +153,7 @@ def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Itera
 
 
 def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """A message is received for good by one consumer, once, and only if it did not end before."""
+    """A message is received for good by only one consumer, only once, and only if it had not ended before."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
@@ -173,7 +174,8 @@ def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]
 def endings_have_reasons(
     ledger: Ledger, node: WatchedNode, message: Message, message_class: int | None
 ) -> str | None:
-    """A message ends unreceived for a reason that its kind or its world allows, once, and not before its time.
+    """A message that is not received ends for a reason that its kind or its world allows, only once, and not before its
+    time.
 
     message_class: its class in a dead-letter queue; None if it left its destination's queue.
     """
@@ -204,8 +206,9 @@ def endings_have_reasons(
 def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queue: str) -> str | None:
     """A dead letter is in the queue that its source chose, if the message ended there; otherwise it is in the system's.
 
-    A message without a transaction may have left, gone in circles, and end here like one that the node passed on,
-    because its choice has not crossed the session. The letter of a message that its disk lost is in the system's queue.
+    A message without a transaction may have left its source, gone in a circle, and ended at the source like a message
+    in transit. The chosen queue is then unknown, because it does not travel with the message. The dead letter of a
+    message that the source's disk has lost is in the system's queue.
     """
     kind, burst = message.kind, message.burst
     systems = SystemQueue.DEADXACT if kind.transactional else SystemQueue.DEADLETTER
@@ -248,10 +251,11 @@ def intermediates_keep_no_sequences(node: WatchedNode, writes: Writes) -> str | 
 def final_acks_tell_the_truth(
     ledger: Ledger, node: WatchedNode, message: Message, message_class: int
 ) -> str | None:
-    """A FinalAck says that an application has a message for good, or why no application ever will.  [MS-MQQB] 3.1.7.2.2
+    """A FinalAck says that an application has received a message for good, or why no application ever will.  [MS-MQQB]
+    3.1.7.2.2
 
     A FinalAck from a node on the way says that a copy ended there. The node cannot know about other copies, which may
-    have arrived: the source's decision is checked when it is a dead letter, and when all is at rest.
+    have arrived. The source's decision is checked when the message becomes a dead letter, and when all is at rest.
     """
     if message.is_unsure:
         return None
@@ -273,7 +277,7 @@ def final_acks_tell_the_truth(
 
 
 def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> str | None:
-    """A starting node has exactly the queues that operators left it, as far as they were told."""
+    """A starting node has exactly the queues that operators have left, as far as the operators were told."""
     for queue in node.queues:
         if (queue.name in there) != node.queues_left.get(queue.name, True):
             return (
@@ -285,7 +289,7 @@ def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> 
 def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mapping[str, int]) -> str | None:
     """A message is refused because of a queue's quota only if the queue was full enough at some time in this batch.
 
-    fresh: how many bytes the batch puts into each queue; messages that it removes are still on the disk.
+    fresh: the number of bytes that the batch puts into each queue. The messages that it removes are still on the disk.
     """
     for queue in node.queues:
         if queue.identifier == message.kind.queue and queue.quota_bytes is not None:
@@ -300,7 +304,7 @@ def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mappi
 
 
 def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_class: int) -> str | None:
-    """An administration acknowledgment reports the outcome of a message truly, and only once.  [MS-MQQB] 3.1.7.15"""
+    """An administration acknowledgment reports the true outcome of a message, and only once.  [MS-MQQB] 3.1.7.15"""
     if message is None:
         return f"{node.name} hears of a message that nobody sent"
     if message.is_unsure:
@@ -319,7 +323,7 @@ def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_c
 
 
 def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequence[str]) -> str | None:
-    """The next hops of a site gate are those of all cheapest routes.  [MS-MQBR] 3.1.5.3
+    """The next hops of a site gate are those on all cheapest routes.  [MS-MQBR] 3.1.5.3
 
     steps: the neighbours on these routes.
     """
@@ -332,7 +336,8 @@ def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequ
 
 
 def closed_after_what_was_sent(node: WatchedNode, send: SendBytes) -> str | None:
-    """A node sends only on connections that it has not closed, so that a peer is told why it closes one."""
+    """A node sends only on connections that it has not closed, so that a peer can be told the reason before one is
+    closed."""
     if send.session not in node.ends:
         return (
             f"{node.name} sends {len(send.chunks)} packets on connection {send.session}, which it has closed"
@@ -345,7 +350,7 @@ def acknowledged_is_on_disk(
 ) -> str | None:
     """A session acknowledgment reports messages as saved only if they were on disk or have ended.  [MS-MQQB] 3.1.5.8.7
 
-    A transactional message that came too early to be held is acknowledged and dropped: its sender keeps it until the
+    A transactional message that came too early to be held is acknowledged and dropped. Its sender keeps it until the
     OrderAck, which another invariant checks.
     """
     flags = header.saved_flags
@@ -374,7 +379,7 @@ def acknowledged_is_on_disk(
 
 
 def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Glimpse]) -> str | None:
-    """No message for a node leaves on a stranger's session; acknowledgments of the stranger's own messages may leave.
+    """No message for a node leaves on a stranger's session. Acknowledgments of the stranger's own messages may leave.
 
     Args:
         end: the stranger's end.
@@ -411,7 +416,7 @@ def order_acks_leave_no_gap(
 
 
 def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """While an operator has paused a queue, no message leaves it, for the first time or again.  3.1.7.13"""
+    """While a queue is paused by an operator, no message leaves it, whether for the first time or again.  3.1.7.13"""
     for glimpse in glimpses:
         if not glimpse.is_user or acknowledges(glimpse.packet):
             continue
@@ -426,7 +431,7 @@ def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iter
 
 
 def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """No part of a body that has to be encrypted is on a wire in clear, in any packet.  3.1.7.1.5"""
+    """No part of a body that has to be encrypted is sent in clear in any packet.  3.1.7.1.5"""
     for glimpse in glimpses:
         if SECRET in glimpse.packet:
             return f"{node.name} sends in clear what is to be encrypted: message {glimpse.identity.hex()}"
@@ -436,7 +441,7 @@ def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str |
 def encrypted_with_the_latest_key(
     ledger: Ledger, node: WatchedNode, message: Message, packet: bytes
 ) -> str | None:
-    """A message leaves its source with a session key for its destination's latest public key that is known there."""
+    """A message leaves its source with a session key for the destination's latest public key that the source knows."""
     security = decode_message(packet).security
     assert security is not None, "it is to be encrypted"
     target, known = message.burst.target, ledger.keys_known[node.name]
@@ -457,9 +462,10 @@ def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | 
 def gaps_are_bridged(
     ledger: Ledger, node: WatchedNode, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
 ) -> str | None:
-    """A message names the previous one that its destination gets, and skips none that may still arrive.  3.1.7.1.3
+    """A message names the previous message that its destination gets, and does not skip any that may still arrive.
+    3.1.7.1.3
 
-    passed: the messages of its sequence between the named previous one and itself.
+    passed: the messages of its sequence between the named previous message and itself.
     named: the previous message, None for the first of a sequence.
     """
     message = ledger.messages[glimpse.identity]
@@ -475,7 +481,7 @@ def gaps_are_bridged(
 
 
 def windows_are_respected(node: WatchedNode, end: End) -> str | None:
-    """No more UserMessages are unacknowledged than the smaller of both windows.  [MS-MQQB] 3.1.7.1"""
+    """The number of unacknowledged UserMessages never exceeds the smaller of both windows.  [MS-MQQB] 3.1.7.1"""
     window = min(end.window, node.settings.window_size)
     if end.sent - end.acked > window:
         return (
@@ -494,9 +500,9 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
 
 
 def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
-    """A message without a transaction leaves only if none with a higher priority waits there for the same queue.
+    """A message without a transaction leaves a node only if none with a higher priority waits there for the same queue.
 
-    While a node looks for a message that a neighbour refuses, each message leaves when its turn to be tried comes.
+    While a node finds out which message a neighbour refuses, each message leaves when it is its turn to be tried.
     """
     for other in message.stream.unsent:
         if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):
@@ -524,7 +530,7 @@ def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str 
 
 
 def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None:
-    """In one life a node passes a message on once, and again only if the message has gone a longer way since.
+    """In one life, a node passes a message on once, and again only if the message has travelled further since.
 
     A message that comes again as before is a duplicate, even if it is not for this node.  [MS-MQQB] 3.1.5.8.1
     """
@@ -562,7 +568,7 @@ def handed_out_as_it_was_sent(
 
 
 def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str | None:
-    """A message in its queue is in clear, and is marked as verified only if it was signed.  3.1.5.8.3"""
+    """A message in its queue is not encrypted, and is marked as verified only if it was signed.  3.1.5.8.3"""
     security = decode_message(packet).security
     burst = message.burst
     kind = (SIGNED_30 if burst.also else SIGNED_20) if burst.signed else 0
@@ -577,10 +583,10 @@ def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str |
 
 
 def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
-    """A message has the true number of times that it was handed out. After a crash the number is unknown, and marked as
-    such.
+    """The delivery count of a message is the true number of times that it was handed out. After a crash, the number is
+    unknown and marked as such.
 
-    A message without a life is put into its queue in this batch, or is only in memory.
+    A message without a life was put into its queue in this batch, or is only in memory.
     """
     if message.kind.promise is Promise.NOTHING or message.is_unsure:
         return None
@@ -594,10 +600,10 @@ def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
 
 
 def handed_out_in_order(node: WatchedNode, messages: Sequence[Message]) -> str | None:
-    """Within a priority, a message is handed out only if no earlier one waits in the queue.
+    """Within a priority, a message is handed out only if no earlier message waits in the queue.
 
-    A message that a consumer gives back returns to its place, whichever consumer is first. A message that came again
-    after it was forgotten is there twice, each copy in its own place.  [MS-MQDMPR] 3.1.1.2
+    A message that a consumer gives back returns to its place, whatever the order of the consumers. A message that came
+    again after it was forgotten is in the queue twice, with each copy in its own place.  [MS-MQDMPR] 3.1.1.2
     """
     last: dict[int, Message] = {}
     for message in messages:
@@ -636,7 +642,8 @@ def one_request_at_a_time(number: int, consumer: Consumer, *, is_refused: bool) 
 
 
 def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
-    """A session closes only for reasons that a rule-abiding peer can give. Its note says why; so does a refusal's."""
+    """A session closes only for reasons that a rule-abiding peer can cause. The note about it gives the reason, as does
+    the note about a refusal."""
     if note.name == "session-closed":
         section, reason = str(note.facts["section"]), note.facts["reason"]
         if not section or not reason:
@@ -671,7 +678,8 @@ def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, na
 
 
 def memory_is_bounded(node: WatchedNode) -> str | None:
-    """A node has only a window of each queue in memory, however much waits, and holds no more than it may."""
+    """A node has only a window of each queue in memory, however many messages wait, and does not hold more than it
+    may."""
     core, settings = node.core, node.settings
     if core is None:
         return None
@@ -710,24 +718,24 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
 
 
 def full_disks_end_no_node(node: WatchedNode, error: Exception) -> str:
-    """A node on a full disk starts and continues, unless another life of its store must begin."""
+    """A node starts and continues on a full disk, unless another life of its store must begin."""
     return f"{node.name} ends: {error}"
 
 
 def reserves_last(node: WatchedNode, error: Exception) -> str:
-    """The reserve is enough for everything that makes room, for as long as disks are full here."""
+    """As long as disks are full in this world, the reserve is enough for everything that makes room."""
     return f"{node.name} waits for room: {error}"
 
 
 def full_disks_take_nothing_new(node: WatchedNode, room_bytes: int | None, *, needs_disk: bool) -> str | None:
-    """A message that has to be on disk is refused to its application while the reserve is in use."""
+    """While the reserve is in use, messages that have to be on disk are not accepted from applications."""
     if room_bytes == 0 and needs_disk:
         return f"{node.name} takes messages though its store has no room for them"
     return None
 
 
 def quotas_are_kept(node: WatchedNode) -> str | None:
-    """No queue has more on disk than its quota."""
+    """No queue has more data on disk than its quota."""
     for queue in node.queues:
         if queue.quota_bytes is not None:
             size_bytes = node.disk.size_of(QueueKind.LOCAL, queue.name)
@@ -737,7 +745,7 @@ def quotas_are_kept(node: WatchedNode) -> str | None:
 
 
 def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
-    """Yield how many messages of each queue a core has in memory."""
+    """Yield each queue of a core, and the number of its messages in memory."""
     inner = core.inspect()
     for outgoing in inner.outbound:
         yield outgoing.name, len(outgoing.window)
@@ -748,5 +756,5 @@ def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
 
 
 def is_systems(name: str) -> bool:
-    """Whether a local queue is a dead-letter queue, the system's or an application's, or a journal."""
+    """Return whether a local queue is a journal or a dead-letter queue, either the system's or an application's."""
     return name in SYSTEM_QUEUES or name.endswith(JOURNAL_SUFFIX)

@@ -1,7 +1,8 @@
 """Records promises and events, as an observer of every disk and every wire would see them.
 
-The ledger never asks a core. It learns about a message when an application sends it, about its acceptance, arrival and
-end when they are flushed, and about acknowledgments when they leave. The oracle tells it, and compares.
+The ledger never asks a core. It learns about a message when an application sends the message, about its acceptance,
+arrival and end when these are flushed, and about acknowledgments when they leave. The oracle reports all this to the
+ledger, and compares.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from mqproto.wire import MessageClass, decode_message
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
 """The classes with which a message refused by the next hop ends, at its source and on its way."""
 NOT_THERE: Final = frozenset({MessageClass.NACK_Q_DELETED, MessageClass.NACK_BAD_DST_Q})
-"""The classes with which a message ends if its queue was deleted, before or after it came."""
+"""The classes with which a message ends if its queue was deleted, either before or after the message came."""
 
 SequenceName: TypeAlias = tuple[bytes, int, int]
-"""The source's GUID, and time stamp and ordinal of the TxSequenceID."""
+"""The name of a sequence: the source's GUID, and the time stamp and ordinal of the TxSequenceID."""
 
 
 @dataclass(slots=True)
 class SequenceOnDisk:
-    """The messages of one outgoing sequence as its source has them on disk, in order of number."""
+    """The messages of one outgoing sequence that its source has on disk, in order of number."""
 
     numbers: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     through: int = 0
-    """How many messages, from the first one on, are known to have arrived or ended."""
+    """The number of messages, counted from the first, that are known to have arrived or ended."""
 
 
 class Ledger:
@@ -64,16 +65,16 @@ class Ledger:
         """The messages that can be handed out, by target and queue."""
         self._positions = count(1)
         self.forgeries: set[bytes] = set()
-        """The source and content of forged acknowledgments. Their MessageIDs may change, or belong to others."""
+        """The source and content of forged acknowledgments. Their MessageIDs may change, or belong to other packets."""
         self.waypoints: list[tuple[str, Note]] = []
-        """The places where messages have been, from the nodes' own notes: node and note, in order. Empty if the setting
-        is off.
+        """The places where messages have been, as pairs of node and note, in order. They are from the nodes' own notes,
+        and empty if the setting is off.
         """
         self.latest_utc_offset_s = 0
-        """How far ahead the fastest clock has ever been."""
+        """The maximum number of seconds by which any node's clock has ever been ahead."""
         self._common_endings = common_endings
         self.has_gone_back = False
-        """Whether any store was ever put back to an earlier moment, or moved away."""
+        """Whether any store was ever restored to an earlier moment, or moved away."""
         self._deleted: set[tuple[str, int]] = set()
         """The queues that operators have ever deleted, by node and identifier."""
         self.keys_known: dict[str, dict[str, int]] = {}
@@ -92,7 +93,7 @@ class Ledger:
         return self.messages.get(identity_of(packet))
 
     def is_strangers(self, packet: bytes) -> bool:
-        """Whether a packet was sent by a stranger that may send."""
+        """Return whether a packet was sent by a stranger that may send."""
         return self.strangers and VISITING in packet
 
     def endings_of(self, message: Message) -> frozenset[int]:
@@ -116,13 +117,14 @@ class Ledger:
         self.session_keys[encrypted] = owner, number
 
     def may_not_be_encrypted(self, node: WatchedNode, message: Message) -> bool:
-        """Whether a node's own message may end there because its key was withdrawn."""
+        """Return whether a node's own message may end there because the key for it was withdrawn."""
         burst = message.burst
         is_sent = node.name == burst.source != burst.target
         return is_sent and burst.encrypted and node.name in self.keys_withdrawn
 
     def has_ended(self, node: WatchedNode, message: Message) -> bool:
-        """Whether a sequence may continue after a message, because it has arrived, was refused, or its time is over."""
+        """Return whether a sequence may continue after a message, because it has arrived, was refused, or its time is
+        over."""
         if message.arrivals or message.refusals or message.letters or message.deleted or message.is_unsure:
             return True
         if message.was_hurt:
@@ -141,7 +143,8 @@ class Ledger:
         return message.accepted_s + min(limits) if limits else None
 
     def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[SequenceOnDisk]:
-        """Yield the sequences that an OrderAck can mean. With a direct format name, it omits the source's GUID."""
+        """Yield the sequences that an OrderAck can mean. If messages are sent to a direct format name, an OrderAck
+        omits the source's GUID."""
         if (source, time_stamp, ordinal) in self.sequences:
             yield self.sequences[source, time_stamp, ordinal]
             return
@@ -160,7 +163,7 @@ class Ledger:
         return message
 
     def sent_again(self, node: WatchedNode, letter: Message, message_id: int) -> Message:
-        """Record that a dead letter was sent again, as a message of its own."""
+        """Record that a dead letter was sent again, as a new message."""
         self.tally["sent again"] += 1
         letter.sent_again = True
         return self.submitted(node, letter.burst, letter.body, message_id)
@@ -194,7 +197,7 @@ class Ledger:
         self.tally[f"accepted {message.burst.kind}"] += 1
 
     def retains(self, name: bytes, packet: bytes) -> None:
-        """Record the number under which a source keeps its own message until the OrderAck."""
+        """Record the number under which a source keeps one of its own messages until the OrderAck."""
         message = self.messages.get(name)
         place = place_in_sequence(packet)
         if message is None or place is None:
@@ -273,7 +276,7 @@ class Ledger:
                 self.waits(message)
 
     def waits(self, message: Message) -> None:
-        """Record that a message can be handed out, if it is still in its queue. An express message may be gone."""
+        """Record that a message can be handed out, if it is still in its queue. An express message may be lost."""
         if (
             message.arrivals
             and not (message.is_unsure or message.was_hurt)
@@ -306,7 +309,8 @@ class Ledger:
                 message.stream.unsent.pop(message, None)
 
     def goes_back(self) -> None:
-        """Record that a store was put back, so that nothing is promised any more for accepted messages."""
+        """Record that a store was restored to an earlier moment, so that the promises for accepted messages are
+        void."""
         self.has_gone_back = True
         for message in self.accepted:
             message.is_unsure = True
@@ -346,7 +350,7 @@ class Ledger:
         return [one for one, message in found if message is not None and message.body in bodies]
 
     def refuses(self, end: End, glimpses: list[Glimpse]) -> None:
-        """Record that a node refuses these packets, which came to its end of a connection."""
+        """Record that a node refuses these packets, which arrived at its end of a connection."""
         self.tally["refused by closing"] += 1
         sender = end.peer.host
         if not isinstance(sender, WatchedNode):
@@ -363,5 +367,5 @@ class Ledger:
                 sender.tries_anew = True
 
     def is_forged(self, glimpse: Glimpse) -> bool:
-        """Whether a packet is a forged acknowledgment from the scenario."""
+        """Return whether a packet is an acknowledgment that the scenario has forged."""
         return glimpse.identity[:16] + glimpse.body in self.forgeries

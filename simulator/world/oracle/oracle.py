@@ -1,6 +1,6 @@
 """Watches every disk and every wire of a world: writes events into the ledger, and reports broken invariants.
 
-Each invariant is checked at the moment when it could break.
+Each invariant is checked at the moments when it could break.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TOLD: Final = frozenset({"message-refused-by-destination", "message-ended-on-its
 
 
 class Oracle:
-    """Checks that a world is as it must be.
+    """Checks that everything in a world is as it must be.
 
     Args:
         ledger: the record of events.
@@ -79,7 +79,7 @@ class Oracle:
     def flushing(
         self, node: WatchedNode, writes: Writes | None, accepted: list[Message], received: list[Message]
     ) -> None:
-        """Take a batch that lasts from now on; the disk has not applied its writes yet.
+        """Take a batch that will survive crashes from now on. The disk has not applied its writes yet.
 
         Args:
             accepted: messages that applications sent in it.
@@ -169,7 +169,8 @@ class Oracle:
             self._reply(node, packet)
 
     def _recalled(self, node: WatchedNode, queues: Mapping[int, QueueRow], writes: Writes) -> None:
-        """Take dead letters that leave their queue: no application receives there, so they were recalled."""
+        """Take dead letters that leave their queue. Applications do not receive from it, so these letters were
+        recalled."""
         for first, last in writes.removals:
             if queues[first >> POSITION_BITS].name not in IN_SEQUENCE:
                 continue
@@ -192,7 +193,7 @@ class Oracle:
         self.holds(invariants.endings_have_reasons, self.ledger, node, message, message_class)
 
     def _reply(self, node: WatchedNode, packet: bytes) -> None:
-        """Take an administration acknowledgment that came to a message's source."""
+        """Take an administration acknowledgment that has reached a message's source."""
         reply = decode_message(packet)
         message = self.ledger.messages.get(reply.properties.correlation_id)
         message_class = reply.properties.message_class
@@ -247,7 +248,7 @@ class Oracle:
         fresh: Mapping[int, MessageRow],
         received: list[Message],
     ) -> None:
-        """Take messages that leave a local queue: received in this batch, or ended."""
+        """Take messages that leave a local queue because they were received in this batch, or have ended."""
         if queue.name in invariants.SYSTEM_QUEUES:
             return
         rows = node.disk.between(first, last)
@@ -328,7 +329,7 @@ class Oracle:
                 node.called.add(end.peer.host.name)
 
     def _acknowledged(self, node: WatchedNode, packet: bytes) -> None:
-        """Take an OrderAck that leaves the node that made it."""
+        """Take an OrderAck that leaves the node by which it was made."""
         message = decode_message(packet)
         body = acknowledgment_in(message)
         if isinstance(body, OrderAckBody):
@@ -401,13 +402,13 @@ class Oracle:
 
 
 def _leaving(node: WatchedNode, first: int, last: int, writes: Writes) -> list[bytes]:
-    """Return the packets that a removal takes, from the disk and from the same batch."""
+    """Return the packets of a removal, from the disk and from the same batch."""
     packets = [row.packet for row in node.disk.between(first, last)]
     return packets + [row.packet for row in writes.messages if first <= row.key <= last]
 
 
 def _sizes(queues: Mapping[int, QueueRow], rows: Mapping[int, MessageRow]) -> Counter[str]:
-    """Return how many bytes the rows bring to each local queue, by name."""
+    """Return the number of bytes that the rows add to each local queue, by name."""
     sizes_bytes: Counter[str] = Counter()
     for key, row in rows.items():
         queue = queues[key >> POSITION_BITS]

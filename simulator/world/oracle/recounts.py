@@ -1,4 +1,4 @@
-"""Recounts the sums that a queue manager keeps so that it need not count each time."""
+"""Recounts the sums that a queue manager keeps so that it need not count every time."""
 
 from __future__ import annotations
 

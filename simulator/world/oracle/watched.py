@@ -17,12 +17,12 @@ from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.turn.effects import Batch
 
 BOOTED_MS: Final = 30_000
-"""The uptime of a machine when its queue manager starts."""
+"""The uptime, in milliseconds, of a machine when its queue manager starts."""
 BEGUN_MS: Final = 1_000_000
-"""The uptime of all machines when a world begins."""
+"""The uptime, in milliseconds, of all machines when a world begins."""
 ROOMY: Final = Settings()
 REFUSED: Final = "a message that this node refuses"
-"""Why a node closes a session if a scenario makes it refuse a message."""
+"""The reason with which a node closes a session if a scenario makes it refuse a message."""
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
@@ -30,8 +30,8 @@ NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 class Suspicion:
     """A note by a node that its neighbour may refuse a message.
 
-    refused: how often the neighbour refused it.
-    alone: how often since the neighbour last took another.
+    refused: how often the neighbour has refused it.
+    alone: how often the neighbour has refused it since it last took another message.
     """
 
     refused: int = 1
@@ -40,7 +40,7 @@ class Suspicion:
 
 @dataclass(eq=False)
 class WatchedNode:
-    """The parts of a node that the oracle may look at; `core` is None while the node is down."""
+    """The parts of a node at which the oracle may look; `core` is None while the node is down."""
 
     is_node: ClassVar[bool] = True
 
@@ -61,12 +61,12 @@ class WatchedNode:
     least_window: int
     """The smallest window of any node in the world."""
     consumer_limit: int = 0
-    """How many messages all its consumers together ask for at a time."""
+    """The number of messages for which all its consumers together ask at a time."""
     disk: Disk = field(default_factory=Disk)
     """The contents that its store must have."""
     core: QueueManager | None = None
     batch: Batch = field(default_factory=Batch)
-    """The batch that it carries out, or carried out last."""
+    """The batch that it is carrying out, or has carried out last."""
     life: int = 0
     """The number of its current life; an event meant for one life does not reach the next."""
     committed_in: int = 0
@@ -83,14 +83,15 @@ class WatchedNode:
     came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
     """The hop counts of packets that were passed on, by the identity and the body of their glimpses."""
     came_at: dict[bytes, list[int]] = field(default_factory=dict)
-    """When each non-transactional message came, counted in messages from its sender of its kind. Kept only if the
-    node's history is short."""
+    """When each non-transactional message came, measured by the number of messages of its kind from its sender. This is
+    kept only if the node's history is short."""
     came_counts: dict[tuple[bytes, bool], int] = field(default_factory=dict)
     """How many non-transactional messages came, by sender and whether they are recoverable."""
     passed: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """The life and the hop count with which it last took a non-transactional message to pass on."""
+    """The life in which it last took each non-transactional message that it has to pass on, and the hop count of the
+    message."""
     left: dict[bytes, int] = field(default_factory=dict)
-    """When each message last left it, its own or another's."""
+    """When each message, its own or another's, last left it."""
     shortened_ms: dict[int, int] = field(default_factory=dict)
     """When messages last left an outgoing sequence for good, by its number."""
     suspected: dict[bytes, Suspicion] = field(default_factory=dict)
@@ -106,9 +107,11 @@ class WatchedNode:
     was_held: bool = False
     """Whether an operator has ever paused its outgoing queues."""
     may_say_one: bool = False
-    """Whether it may announce a window of one, as it does after it paused a queue until that turn is over."""
+    """Whether it may announce a window of one, as it does from the time when it pauses a queue until the end of that
+    turn."""
     may_wait_in_vain: bool = False
-    """Whether an acknowledgment that it waits for may be lost with a store that was put back."""
+    """Whether an acknowledgment for which it waits may have been lost when a store was restored to an earlier
+    moment."""
     called: set[str] = field(default_factory=set)
     """The hosts to which it has sent messages over connections of its own, as far as its store knows."""
     has_met: bool = False
@@ -120,9 +123,9 @@ class WatchedNode:
     has_purged: bool = False
     """Whether an operator has ever deleted messages that it had to send."""
     utc_offset_s: int = 0
-    """How far its date is ahead of the world's."""
+    """How many seconds its date is ahead of the world's."""
     uptime_offset_ms: int = BEGUN_MS
-    """How far its uptime is ahead of the world's clock."""
+    """How many milliseconds its uptime is ahead of the world's clock."""
     _moment: Moment = NEVER
 
     def __post_init__(self) -> None:
@@ -159,17 +162,18 @@ class WatchedNode:
         self._moment = NEVER
 
     def has_sent(self, name: bytes) -> bool:
-        """Whether a message has left, or was sent on a broken connection before the node knew that it was broken."""
+        """Return whether a message has left the node, or was sent on a connection that had broken without the node's
+        knowledge."""
         return name in self.left or any(name in end.in_vain for end in self.ends.values())
 
     @property
     def forgets_soon(self) -> bool:
-        """Whether it remembers so few identifiers that a run may exceed them."""
+        """Whether it remembers so few identifiers that a run may exceed that number."""
         return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
 
     def may_have_forgotten(self, name: bytes) -> bool:
-        """Whether, between two copies of a message, more messages of its kind came from its sender than twice the
-        smallest window."""
+        """Return whether the node may have forgotten a message before its second copy came. This is possible if, in
+        between, more messages of its kind came from its sender than twice the smallest window."""
         return any(
             then - before > 2 * self.least_window for before, then in pairwise(self.came_at.get(name, ()))
         )

@@ -1,7 +1,7 @@
 """One world as data: the nodes, their messages, and the faults.
 
-Only the scenario and the code determine a run. `draw` makes a scenario from a seed, `shrink` makes it smaller, and as
-JSON it can be kept for another run. Times are milliseconds since the world began.
+Only the scenario and the code determine a run. `draw` makes a scenario from a seed, and `shrink` makes a scenario
+smaller. A scenario can be kept as JSON for another run. Times are in milliseconds since the world began.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from mqproto.simulator.storage.reserve import SHARES
 from mqproto.wire.guid import Guid
 
 RESERVE_BYTES: Final = 12 << 10
-"""The bytes in a share of the reserve, beyond the room for the largest message."""
+"""The number of bytes in a share of the reserve, in addition to the room for the largest message."""
 SEGMENT_BYTES: Final = 32 << 10
-"""The segment size of a log as long as a node's. Nodes make longer ones, whose zeros would only take memory here."""
+"""The size of a segment, in bytes, in a log as long as a node's. Nodes make longer segments, whose zeros would only
+take memory here."""
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000
 """The date on every clock when a world begins, unless its scenario says otherwise."""
@@ -31,14 +32,14 @@ START_UTC_S: Final = 1_700_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
-    """Two nodes that can connect to each other; their data takes `latency_ms`, and up to `jitter_ms` more."""
+    """Two nodes that can connect to each other. Their data takes from `latency_ms` up to `jitter_ms` more."""
 
     one: str
     other: str
     latency_ms: int = 1
     jitter_ms: int = 0
     cut_per_mille: int = 0
-    """How often data sent at once arrives in two pieces."""
+    """How many of 1,000 pieces of data arrive in two parts."""
 
     @property
     def name(self) -> str:
@@ -50,11 +51,11 @@ class Burst:
     """Messages that an application at `source` sends at one time to a queue of `target`.
 
     kind: one of `traffic.KINDS`, which determines the queue and how they are sent.
-    sizes_bytes: the sizes of their bodies, in turns; if empty, `size_bytes` is the size of all.
+    sizes_bytes: the sizes of their bodies, which are used in turn; if empty, `size_bytes` is the size of all.
     together: whether they are one transaction, if they are transactional.
     also: other nodes whose queue of that kind gets a copy of each message.
     encrypted, signed: whether the messages are encrypted or signed; messages to a direct format name cannot be.
-    chooses: whether their source chooses a queue of its own for failed messages.
+    chooses: whether their source chooses one of its own queues for failed messages.
     """
 
     at_ms: int
@@ -74,12 +75,12 @@ class Burst:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """All nodes that each of its messages goes to."""
+        """All nodes to which each of its messages goes."""
         return self.target, *self.also
 
     @property
     def largest_bytes(self) -> int:
-        """The size of its largest body, at most."""
+        """An upper limit for the size of its largest body."""
         return max(self.size_bytes, *self.sizes_bytes, 0)
 
     @property
@@ -91,19 +92,20 @@ class Burst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """An application that receives from a queue of `node`, over and over.
+    """An application that receives from a queue of `node` again and again.
 
-    limit: how many messages it asks for at once.
+    limit: the number of messages for which it asks at once.
     hold_ms: how long it works on them before it commits.
-    holds_ms: these times in turns, if they differ; if empty, `hold_ms` counts.
+    holds_ms: these times, used in turn, if they differ; if empty, `hold_ms` is used.
     pause_ms: how long it rests after that.
     begins_ms: when it asks for the first time.
     rolls_back_every: how often it gives them back instead: 3 for every third time; 0 for never.
-    leaves_every: how often, in the same way, it goes away without a notice.
+    leaves_every: how often, in the same way, it goes away without notice.
     rejects_every: how often, in the same way, it refuses them for good.
-    chokes_every: how many of a source's messages are poison for it and given back: 3 for every third; 0 for none.
-    asks_twice: whether it asks again, in vain, before it is answered, and before it has settled.
-    gives_up_after: after this many deliveries, or an unknown number, it refuses poison for good; 0 for never.
+    chokes_every: how many of a source's messages are poison for it and are given back: 3 for every third; 0 for none.
+    asks_twice: whether it asks again, in vain, before it gets an answer, and before it has settled.
+    gives_up_after: the number of deliveries after which it refuses poison for good, as it does if that number is
+    unknown; 0 for never.
     """
 
     node: str
@@ -127,7 +129,7 @@ class Fault:
     """Something that goes wrong, once. faults/table.py says what each kind does.
 
     where: a node's name, or `a-b` for the link between two.
-    value: how much, if the kind has a measure: milliseconds of a flush, bytes of room, seconds of a jump.
+    value: the strength, if the kind has one, such as milliseconds of a flush, bytes of room, or seconds of a jump.
     """
 
     at_ms: int
@@ -139,7 +141,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Counters that begin near their ends, so a short run reaches these.
+    """The values at which counters begin. They are near the ends of the counters, so that a short run reaches these.
 
     session: how many messages each session seems to have carried already, for both ends.
     sequence: how many messages have already left each outgoing sequence.
@@ -153,7 +155,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A whole world. `storm_ms` is when the faults end and the calm begins."""
+    """A whole world. `storm_ms` is the time at which the faults end and the calm begins."""
 
     seed: int
     """The seed of the run's dice, which decide how long a packet takes and where a stream is cut."""
@@ -163,11 +165,11 @@ class Scenario:
     consumers: tuple[Consumer, ...] = ()
     faults: tuple[Fault, ...] = ()
     settings: dict[str, int] = field(default_factory=dict)
-    """Non-default fields of `mqproto.Settings`, for all nodes."""
+    """The fields of `mqproto.Settings` that do not have their defaults, for all nodes."""
     windows: dict[str, int] = field(default_factory=dict)
-    """The window_size of nodes that have their own."""
+    """The window_size of nodes that have their own value."""
     rooms: dict[str, int] = field(default_factory=dict)
-    """The quota_bytes of nodes that have their own."""
+    """The quota_bytes of nodes that have their own value."""
     askers: tuple[str, ...] = ()
     """The nodes that ping before they connect, like Windows up to Server 2003; all nodes answer."""
     doubters: tuple[str, ...] = ()
@@ -177,20 +179,21 @@ class Scenario:
     costs: dict[str, int] = field(default_factory=dict)
     """The costs of links, by name, if nodes ask a Router for the cheapest routes."""
     quota_bytes: int = 0
-    """How much each application's queue may hold; 0 for any amount."""
+    """The quota of each application's queue, in bytes; 0 for none."""
     strangers: bool = False
     """Whether strangers may send to the applications' queues."""
     unmet: bool = False
-    """Whether no node knows any other: they meet by direct format names."""
+    """Whether no node knows any other, so that they meet by direct format names."""
     uncalled: str = ""
     """A node that nobody can call, as if behind a firewall; empty for none."""
     storm_ms: int = 10_000
     begins_utc_s: int = START_UTC_S
     """The date on every clock when the world begins."""
     counters: Counters | None = None
-    """Where counters begin; None for 0."""
+    """The values at which counters begin; None if all begin at 0."""
     log_bytes: int = 0
-    """Roughly how much a store's log holds before it goes to the tables; 0 for as much as a node's."""
+    """The approximate number of bytes that a store's log holds before they go to the tables; 0 for as many as a node's
+    log holds."""
 
     @property
     def limits(self) -> LogLimits:
@@ -223,7 +226,7 @@ class Scenario:
 
     @property
     def has_keys(self) -> bool:
-        """Whether its nodes have keys and know each other's."""
+        """Whether its nodes have keys and know each other's keys."""
         return any(burst.encrypted or burst.signed for burst in self.bursts)
 
     @property
@@ -258,7 +261,7 @@ def from_json(text: str | bytes) -> Scenario:
     """Return the scenario in a text from `as_json`.
 
     Raises:
-        UsageError: it is not a scenario.
+        UsageError: the text is not a scenario.
     """
     try:
         return msgspec.json.decode(text, type=Scenario)

@@ -46,7 +46,7 @@ NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
 
 LATE: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
-"""The classes with which a message may end when its time is over."""
+"""The message classes with which a message may end when its time is over."""
 WISHES: Final = frozenset({"final_ack", "journal_positive", "journal_negative"})
 """The fields of a draft that ask for a FinalAck."""
 
@@ -55,11 +55,11 @@ class Promise(Enum):
     """The promise for a message."""
 
     ONCE_IN_ORDER = auto()
-    """It is delivered exactly once, after all messages that were sent before it; or it ends for a given reason."""
+    """It is delivered exactly once, after all messages that were sent before it, or it ends for a given reason."""
     ONCE = auto()
-    """It is delivered exactly once, while its identifier is remembered; or it ends for a given reason."""
+    """It is delivered exactly once, as long as its identifier is remembered, or it ends for a given reason."""
     NOTHING = auto()
-    """It may be lost in a crash, and then may come twice."""
+    """It may be lost in a crash, and may arrive twice after one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class Kind:
     """One kind of messages.
 
     queue: the identifier of the destination queue.
-    draft: how the message is sent, besides its body.
+    draft: the fields with which the message is sent, besides its body.
     direct: whether it goes by a direct format name, to a neighbour only.
-    unmet: whether its source knows only that name of its destination.
-    endings: the classes with which it may end unreceived by its nature.
-    undeliverable: whether it always ends unreceived.
+    unmet: whether its source knows its destination only by that name.
+    endings: the classes with which it may, by its nature, end without being received.
+    undeliverable: whether it always ends without being received.
     acknowledged: whether acknowledgments go to the source's administration queue.
     """
 
@@ -90,7 +90,7 @@ class Kind:
 
     @property
     def dead_lettered(self) -> bool:
-        """Whether it goes to a dead-letter queue if it ends unreceived."""
+        """Whether it goes to a dead-letter queue if it ends without being received."""
         return bool(self.draft.get("journal_negative"))
 
     @property
@@ -199,7 +199,7 @@ def to_a_stranger(kind: str) -> str:
 
 
 def by_its_guid(kind: str) -> str:
-    """Return the most similar kind for a destination that can call but cannot be called."""
+    """Return the most similar kind for a destination that can call others but cannot be called."""
     return kind if kind + UNMET in KINDS else "transactional"
 
 
@@ -226,7 +226,7 @@ class Stream:
     unsent: dict[Message, None] = field(default_factory=dict)
     accepted: int = 0
     arrived: int = -1
-    """The order of the last message that was put into its queue."""
+    """The `order` of the last message that was put into its queue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -239,14 +239,14 @@ class Message:
     identity: bytes
     body: bytes
     order: int = 0
-    """Its number in its stream, counted when it was accepted."""
+    """Its number in its stream, which it got when it was accepted."""
     accepted_ms: int = -1
     accepted_s: int = 0
     """SentTime: the date at its source when it was accepted."""
     place: tuple[tuple[int, int], int] | None = None
     """TxSequenceID and number, if it is transactional and goes to another node."""
     position: int = 0
-    """Its place in its destination's queue: later messages have higher ones."""
+    """Its position in its destination's queue. Later messages have higher positions."""
     arrivals: int = 0
     """How often it was put into its destination's queue."""
     was_forgotten: bool = False
@@ -254,7 +254,7 @@ class Message:
     passed_again: bool = False
     """Whether a node on its way had it twice because it had died in between, so that each copy ends separately."""
     is_out: bool = False
-    """Whether a consumer has it and has not settled."""
+    """Whether a consumer has it and has not settled it."""
     life: int | None = None
     """The life of the destination node in which it was put into its queue."""
     given_back: int = 0
@@ -278,7 +278,7 @@ class Message:
     in_doubt: bool = False
     """Whether it was put into a dead-letter queue when it might have arrived."""
     was_not_encrypted: bool = False
-    """Whether its source let go of it because it could no longer encrypt it."""
+    """Whether its source let go of it because the source could no longer encrypt it."""
     let_go: bool = False
     """Whether its source let go of it without a letter before it had arrived or been refused."""
     sent_again: bool = False
@@ -292,9 +292,10 @@ class Message:
     replies_set_aside: int = 0
     """How many acknowledgments for it are in a dead-letter queue because a neighbour refused them."""
     was_hurt: bool = False
-    """Whether its only copy was damaged. If so, the message is gone, whatever nodes said about it before."""
+    """Whether its only copy was damaged. If so, the message is lost, whatever nodes reported about it before."""
     is_unsure: bool = False
-    """Whether an earlier store was put back after it was accepted, so that it may be gone, or come again."""
+    """Whether a store was restored to an earlier moment after the message was accepted, so that it may be lost, or
+    arrive again."""
 
     def __str__(self) -> str:
         burst = self.burst
@@ -302,7 +303,8 @@ class Message:
 
 
 def body_of(burst: Burst, number: int, index: int) -> bytes:
-    """Return the body of message `index` of burst `number`: its name, a secret, and padding to its size."""
+    """Return the body of message `index` of burst `number`, which consists of its name, a secret, and padding to its
+    size."""
     sizes_bytes = burst.sizes_bytes or (burst.size_bytes,)
     named = f"{number}.{index} ".encode() + SECRET * burst.encrypted
     return named.ljust(sizes_bytes[index % len(sizes_bytes)], b".")

@@ -1,4 +1,4 @@
-"""Finds the shortest routes through a world, or the cheapest."""
+"""Finds the shortest or the cheapest routes through a world."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ ALIKE: Final[Mapping[str, int]] = {}
 def steps_between(
     nodes: Iterable[str], links: Iterable[Cable], costs: Mapping[str, int] = ALIKE
 ) -> dict[tuple[str, str], list[str]]:
-    """Return, for each connected pair of nodes, the neighbours of the first that are a step nearer to the second.
+    """Return, for each connected pair of nodes, the neighbours of the first node that are one step nearer to the
+    second.
 
-    A message that takes any of these steps at each node reaches the goal, because no choice leads in a circle.
+    A message that takes any of these steps at each node reaches the goal, because no choice of steps leads in a circle.
 
     costs: the costs of links, by name; 1 by default.
     """
