@@ -1,1 +1,1 @@
-"""Queue managers that run: sockets, disks, clients, one command."""
+"""Running queue managers, with their sockets, disks and clients, and the one command `mqproto`."""
