@@ -103,8 +103,10 @@ def found_in(capture: Path) -> dict[str, Any]:
     """Return the content of a capture, as a table for its TOML file.
 
     messages: the number of applications' messages, each counted once, however often and on however many links it was
-    seen. packets: their number, by kind. acknowledgments: the number of FinalAcks and administration acknowledgments,
-    by class. findings: the number of findings of `mqproto decode`, by code.
+        seen.
+    packets: their number, by kind. acknowledgments: the number of FinalAcks and administration acknowledgments, by
+        class.
+    findings: the number of findings of `mqproto decode`, by code.
     """
     reader = PacketReader(read_capture(capture))
     analyst = Analyst()

@@ -273,7 +273,7 @@ def export(
 
 @contextmanager
 def _written(out: Path | None) -> Iterator[TextIO]:
-    """Yield a new file, which stays only if it is complete; or the standard output."""
+    """Yield a new file, which stays only if it is complete; or standard output."""
     if out is None:
         yield sys.stdout
         return

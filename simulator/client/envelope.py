@@ -46,8 +46,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     producer_key: the producer's id of the message, the same in each retry; empty if there was none.
     headers: further headers for the consumer, by names in lower case.
     confirmed: whether a gateway learns the message's outcome. If so, the message's administration queue concerns nobody
-    else. origin: the gateway's document history, the history's own time when the gateway took the message, and the time
-    since which the history has all ids.
+        else.
+    origin: the gateway's document history, the history's own time when the gateway took the message, and the time since
+        which the history has all ids.
     """
 
     envelope: int | None = None

@@ -57,7 +57,8 @@ class Outcome(StrEnum):
 class HandshakeFinding:
     """The results. Fields that the peer did not reveal are None.
 
-    detail: the outcome in words. remarks: how an answer differs from the specification.
+    detail: the outcome in words.
+    remarks: how an answer differs from the specification.
     """
 
     outcome: Outcome = Outcome.SILENT

@@ -3,7 +3,7 @@
     Content-Encoding            because the body is not changed
     traceparent, tracestate     if the trace is valid; otherwise both are left out  [Trace Context] 3.2, 3.3
     ce-*                        the attributes of a CloudEvent in binary mode  [CloudEvents HTTP] 3.1
-    declared headers those that the gateway is told to take and the trigger to pass on
+    declared headers            those that the gateway is told to take, and the trigger to pass on
 
 These headers are in the message's envelope (`client/envelope.py`), which anybody who may send to the queue can write.
 So a trigger passes on only declared headers and valid traces. Headers are ignored when a retry is compared with its

@@ -5,11 +5,12 @@ decompression, HTTP/2, a pool for thousands of servers. With them, a POST on loo
 eight cancel scopes and six turns of trio's loop, which was more than half of a trigger's cost per delivery. Here it
 takes about 350 function calls.
 
-    nothing is repeated      a request that was sent may have been carried out one at a time            of each
-    connection; those that wait are used again for KEPT_S, unless the other end has closed it or sent something
-    unrequested an early answer          is read even if the rest of the body is not taken any more a late answer
-    counts if it has arrived when the time is up: a process or machine that was stopped for longer still reads the data
-    that is there, without waiting
+    nothing is repeated      because a request that was sent may have been carried out
+    one at a time            on each connection; idle connections are used again for KEPT_S, unless the other end has
+                             closed them or sent something unrequested
+    an early answer          is read even if the rest of the body is not taken any more
+    a late answer            counts if it has arrived when the time is up: a process or machine that was stopped for
+                             longer still reads the data that is there, without waiting
 """
 
 from __future__ import annotations

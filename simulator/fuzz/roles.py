@@ -32,7 +32,8 @@ class Role(NamedTuple):
 
     derived: whether it follows from other fields, as a length, a size or a count does.
     constant: whether it always has the same value.
-    limits: numbers that occur in the rules about it. bits: its bits that have names.
+    limits: numbers that occur in the rules about it.
+    bits: its bits that have names.
     """
 
     derived: bool = False

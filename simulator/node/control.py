@@ -122,9 +122,10 @@ class InvokerIntroduction(msgspec.Struct, array_like=True):
 
     lasting: whether it survives its process, and may come back after a long time.
     following: the identifier of its next operation, 0 to 255, so that a reused identifier is not taken for that of an
-    old operation. birth: the `birth` in its last `Hello`; empty if there was none, or if it does not keep it. In that
-    case the node relies on `following` and on the first identifier that is invoked. recalls: whether it has lost its
-    last outcomes and its next identifier, so that the Hello has to give both.
+        old operation.
+    birth: the `birth` in its last `Hello`; empty if there was none, or if it does not keep it. In that case the node
+        relies on `following` and on the first identifier that is invoked.
+    recalls: whether it has lost its last outcomes and its next identifier, so that the Hello has to give both.
     """
 
     invoker: bytes = b""

@@ -54,7 +54,8 @@ class Removals:
     """Keeps the lines of one node.
 
     Args:
-        store: the path of the node's store. node, manager: its name and its GUID.
+        store: the path of the node's store.
+        node, manager: its name and its GUID.
     """
 
     def __init__(self, store: Path, node: str, manager: Guid) -> None:

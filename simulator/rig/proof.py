@@ -36,8 +36,8 @@ class Sent(NamedTuple):
     """A message that was sent; times are seconds on one clock.
 
     message_id: the identifier from the sender's queue manager; None if its answer never came. In that case, it is
-    unknown whether the message was accepted, and its digest identifies it. at_s: when it was handed over; all messages
-    of one request have the same time.
+        unknown whether the message was accepted, and its digest identifies it.
+    at_s: when it was handed over; all messages of one request have the same time.
     """
 
     message_id: Hashable
@@ -63,7 +63,8 @@ class Comparison:
     strangers: the number of messages that nobody sent.
     in_doubt: the number of messages that may have been accepted; each may come once, or not at all.
     torn: the number of requests in doubt that were accepted in part; a request must be accepted as a whole or not at
-    all. twins: the number of messages that got the identifier of another message.
+        all.
+    twins: the number of messages that got the identifier of another message.
     """
 
     sent: int = 0
@@ -183,8 +184,10 @@ class WireCount:
     session_acks, riding_session_acks: the number of SessionAck packets, and of session headers on UserMessages.
     order_acks, final_acks: the number of acknowledgments that reached the queue manager for which they were meant.
     forwarded: the number of packets that a node passed on, each of which was compared with the packet that the node
-    received. crossings: the times when messages other than acknowledgments crossed, by the two addresses; in
-    nanoseconds since 1970, sorted. faults: what was wrong; empty if all is well.
+        received.
+    crossings: the times when messages other than acknowledgments crossed, by the two addresses; in nanoseconds since
+        1970, sorted.
+    faults: what was wrong; empty if all is well.
     """
 
     packets: int = 0

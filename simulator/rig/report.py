@@ -24,8 +24,9 @@ class Outage:
     """One fault, and when messages flowed again. All times are in seconds since the traffic began.
 
     flowed_at_s: when messages had crossed each link of the route in turn, and the consumer had received one, all after
-    the link was restored or the node's new process was spawned; None if that did not happen. spawned_at_s: when the new
-    process was spawned, if a node was killed or stopped. restored_at_s: when the link or the node was working again.
+        the link was restored or the node's new process was spawned; None if that did not happen.
+    spawned_at_s: when the new process was spawned, if a node was killed or stopped.
+    restored_at_s: when the link or the node was working again.
     delivered_before: how many messages the consumer had received when the fault began.
     """
 
@@ -118,8 +119,10 @@ class FlowReport:
 
     transactional: whether each message must come exactly once and in order; if not, messages only must not be lost.
     commits_in_doubt: the number of the consumer's commits whose answer was lost; `commits_done` counts those that had
-    happened. rolled_back: the number of transactions that the consumer rolled back. longest_outage_s: the longest time
-    without a received message. longest_silence_s: the longest such time while all nodes ran.
+        happened.
+    rolled_back: the number of transactions that the consumer rolled back.
+    longest_outage_s: the longest time without a received message.
+    longest_silence_s: the longest such time while all nodes ran.
     """
 
     transactional: bool
@@ -229,7 +232,7 @@ def outage_table(outages: list[Outage]) -> Table:
     flowed again.
 
     flowing: the seconds since the link was restored or the node was ready; from spawn: the seconds since the node's
-    process began.
+        process began.
     """
     table = plain_table("fault", "at", "lasted", "delivered", "flowing", "from spawn")
     for outage in outages:

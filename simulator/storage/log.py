@@ -34,9 +34,11 @@ class LogLimits(NamedTuple):
     segment_bytes: the length of a segment, unless a single record is longer.
     segments: the maximum number of segments; with one more, the oldest goes to the tables.
     memory_bytes: roughly how much memory the messages that are only in the log may take; with more, the oldest segment
-    goes to the tables. slice_messages, slice_bytes: how many messages and bytes go to the tables with a commit, or
-    twice as many as the commit has, if that is more. reserve_bytes: the room to set aside for the log on a full disk; 0
-    for none. One share has room for the maximum that neighbours can send in one batch (simulator/node/turns.py).
+        goes to the tables.
+    slice_messages, slice_bytes: how many messages and bytes go to the tables with a commit, or twice as many as the
+        commit has, if that is more.
+    reserve_bytes: the room to set aside for the log on a full disk; 0 for none. One share has room for the maximum that
+        neighbours can send in one batch (simulator/node/turns.py).
     """
 
     segment_bytes: int = 8 << 20
@@ -63,8 +65,10 @@ class _Due:
     """The data that has to go to the tables before the oldest segment can be removed.
 
     keys: the keys of the messages that the segment has added to the store. Those that are still in the store have to go
-    to the tables. looked_at: how many of these keys have been checked. removals, identifiers: how many of the removals
-    and of the identifiers that only the log has are due, the oldest first. The rest belong to later segments.
+        to the tables.
+    looked_at: how many of these keys have been checked.
+    removals, identifiers: how many of the removals and of the identifiers that only the log has are due, the oldest
+        first. The rest belong to later segments.
     """
 
     keys: list[int]

@@ -33,8 +33,8 @@ class Link:
     """Two nodes that may connect to each other.
 
     proxy: the address at which the first node finds the second, if a TCP proxy between them breaks or records the link.
-    The second node connects to the first directly. tls: whether the two speak TLS, and show each other their
-    certificates.
+        The second node connects to the first directly.
+    tls: whether the two speak TLS, and show each other their certificates.
     """
 
     first: str

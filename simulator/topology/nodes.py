@@ -35,9 +35,10 @@ class DeclaredQueue:
     quota_kb: Quota, the limit for all its messages, in units of 1,024 bytes; None if it does not have its own limit.
     journal: Journaling, whether received messages are copied to its journal.
     journal_quota_kb: JournalQuota, the limit of the journal; None if it does not have its own limit.  [MS-MQDMPR]
-    3.1.1.2 strangers: whether queue managers outside the topology may send to it. protection: Authentication,
-    PrivacyLevel and Security, its requirements for messages. connector: the GUID of the foreign system whose connector
-    queue it is, addressed as CONNECTOR=.
+        3.1.1.2
+    strangers: whether queue managers outside the topology may send to it.
+    protection: Authentication, PrivacyLevel and Security, its requirements for messages.
+    connector: the GUID of the foreign system whose connector queue it is, addressed as CONNECTOR=.
     """
 
     name: str

@@ -52,9 +52,9 @@ class ResolvedName:
 
     node: the node that hosts the queue.
     queue: its declaration; None for the node's own journal and dead-letter queues; for a queue that was made at run
-    time, so that only its node knows it; and for the two queues of a foreign system, if the name fits both.
-    format_name: the format name to use for it. local_name: its queue manager's name for it, such as `orders`,
-    `orders;journal` or `system$;deadxact`.
+        time, so that only its node knows it; and for the two queues of a foreign system, if the name fits both.
+    format_name: the format name to use for it.
+    local_name: its queue manager's name for it, such as `orders`, `orders;journal` or `system$;deadxact`.
     """
 
     node: Node

@@ -38,13 +38,15 @@ def message_facts(message: Message) -> dict[str, Any]:
 
     id: the source's GUID and the MessageID, in `mqproto`'s form of identifiers.
     source, target, kind, label: those of its burst. queue: the number of its destination queue.
-    accepted_ms: the time at which its source had it on disk, or in memory if it is express. sequence, number:
-    TxSequenceID as time stamp and ordinal, and TxSequenceNumber; null if the message is not transactional, or never
-    left its node. order: its place among the messages from that source to that queue. arrivals: how often it was put
-    into its queue. receipts: how often an application received it for good. ended_in_queue: how often it left its queue
-    in another way. refusals, told, replies: the classes of negative acknowledgments that were sent for it, of those
-    that reached its source, and of acknowledgments in its administration queue. dead_letters: the node and the class of
-    each. journaled: how often it was put into its source's journal.
+    accepted_ms: the time at which its source had it on disk, or in memory if it is express.
+    sequence, number: TxSequenceID as time stamp and ordinal, and TxSequenceNumber; null if the message is not
+        transactional, or never left its node.
+    order: its place among the messages from that source to that queue.
+    arrivals: how often it was put into its queue. receipts: how often an application received it for good.
+    ended_in_queue: how often it left its queue in another way.
+    refusals, told, replies: the classes of negative acknowledgments that were sent for it, of those that reached its
+        source, and of acknowledgments in its administration queue.
+    dead_letters: the node and the class of each. journaled: how often it was put into its source's journal.
     """
     burst, (sequence, number) = message.burst, message.place or (None, None)
     return {

@@ -31,8 +31,7 @@ class Monitored(NamedTuple):
     """The monitored process.
 
     collect: yields its current metrics, each computed when it is requested. A large family may come in several
-    successive
-        pieces.
+        successive pieces.
     trouble: returns the reason why the process cannot do its work now; empty if it can.
     """
 

@@ -20,7 +20,7 @@ class Kind(NamedTuple):
     """A command that runs as a service.
 
     what: a description of the program. ready_in: how long it may take to become ready. after: the units to start before
-    it.
+        it.
     """
 
     what: str

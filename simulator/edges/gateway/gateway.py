@@ -94,10 +94,12 @@ class PostedMessage:
     """A message as a producer handed it in.
 
     key: the producer's id, after the producer's name if it has one (`tokens.Opened`); empty for none, so that
-    duplicates are not noticed.
+        duplicates are not noticed.
     admin_queue: the producer's own administration queue, which gets the acknowledgments instead of the gateway; empty
-    for none. headers: the forwarded headers in its envelope. earlier: its key in earlier versions, in which ids had no
-    producer's name in front; empty if it is the same. callback: a URL that gets a report about its end; empty for none.
+        for none.
+    headers: the forwarded headers in its envelope.
+    earlier: its key in earlier versions, in which ids had no producer's name in front; empty if it is the same.
+    callback: a URL that gets a report about its end; empty for none.
     holder: the name of the token of its request, for the log; empty for none.
     """
 

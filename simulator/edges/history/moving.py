@@ -1,13 +1,14 @@
 """Moves a history with all its contents to another database, SQLite or PostgreSQL, while programs use it.
 
     here                                              there
-    database triggers note changes                        layout MOVED: no program opens it
+    database triggers note changes                    layout MOVED: no program opens it
         ──── all rows, in batches, each with the place up to which it goes ────►
         ──── what was changed since ────►
     nobody else reads or writes
         ──── the rest of it ────►
     tables renamed, layout MOVED: no program goes on
                                                       this layout: programs open it
+
 If the moving program is killed, the same command continues the move. The database itself notes changes and deletions,
 so programs of all versions are covered. A program whose tables are renamed fails in the middle of its work, and that
 work is undone. So no program continues in the old place.

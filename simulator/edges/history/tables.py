@@ -81,10 +81,10 @@ layouts = Table(
 with producers' names; 0 if they always did.
 
 forgotten: how many messages that gateways accepted were forgotten; forgotten_s: when the last of them had changed, in
-    Unix time.
+Unix time.
 
 life: its random name in gateways' journals (lives.py); lives_before: the lives that it continues, separated by spaces;
-    lacks: the missing ids, as an operator described them.
+lacks: the missing ids, as an operator described them.
 """
 documents = Table(
     "document_history",

@@ -31,8 +31,8 @@ class Edge(NamedTuple):
 class GatewayFigures:
     """A gateway's counts and its current state.
 
-    messages: counts by queue and outcome. refused: counts by code. ended: counts by class. told: counts of attempts to
-    report ends of messages, by outcome; None if there are no reports.
+    messages: counts by queue and outcome. refused: counts by code. ended: counts by class.
+    told: counts of attempts to report ends of messages, by outcome; None if there are no reports.
     """
 
     is_connected: bool
@@ -53,7 +53,7 @@ class TriggerFigures:
 
     answers: counts by the consumer's answer. deliveries: counts by outcome.
     held_s: how many seconds its queue has been held; 0 if it is not. failures: the number of successive failures that
-    hold it.
+        hold it.
     """
 
     queue: str

@@ -108,16 +108,21 @@ class Call:
 
     message: its identifier, `GUID\ordinal`.
     key: its name in the document history, which the consumer may use, too. It is the producer's id, or else the
-    identifier. delivery_count: how often it has been delivered, including this time; -1 if unknown. content_type: as
-    the producer declared it; empty if it did not. forwarded: the headers that are forwarded with the message, by names
-    in lower case; its sender may have written anything. correlation_id: 20 bytes, zeros for none. body_type,
-    application_tag, priority, acknowledgments: the same as in a `Draft`. extension: empty if it is only our envelope.
-    response_queue, admin_queue: format names; empty for none. sender_id: the SID that it claims for its sender; empty
-    for none. Only a signature proves it. cipher: the cipher of its body on its way; empty if it came in clear.
+        identifier.
+    delivery_count: how often it has been delivered, including this time; -1 if unknown.
+    content_type: as the producer declared it; empty if it did not.
+    forwarded: the headers that are forwarded with the message, by names in lower case; its sender may have written
+        anything.
+    correlation_id: 20 bytes, zeros for none.
+    body_type, application_tag, priority, acknowledgments: the same as in a `Draft`.
+    extension: empty if it is only our envelope.
+    response_queue, admin_queue: format names; empty for none.
+    sender_id: the SID that it claims for its sender; empty for none. Only a signature proves it.
+    cipher: the cipher of its body on its way; empty if it came in clear.
     signature, signed_by: the kind and hash of the verified signature, and the SHA-256 of the certificate that verified
         it; empty if there was none.
     epoch: a number that rises when another trigger takes over the queue, so that late calls from earlier triggers can
-    be detected; 0 for none.
+        be detected; 0 for none.
     packet: the whole packet, in the form that `mqproto.simulator.client.ReceivedMessage` reads.
     origin: the origin in its envelope.
     """

@@ -37,7 +37,7 @@ class Found(NamedTuple):
         our memory.
     reason: why it is not new, in one line.
     doubt: why it is unknown whether a new message was processed after all, such as a call without an answer; otherwise
-    empty.
+        empty.
     """
 
     verdict: Verdict | None

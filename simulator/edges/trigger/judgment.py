@@ -53,7 +53,7 @@ class Ending(NamedTuple):
     failure: why a copy goes to the error queue or the in-doubt queue; empty if there is no copy.
     retry_after_s: for a message that is rolled back, the minimum number of seconds until the next attempt.
     pause_s: the minimum number of seconds until the next attempt for the whole queue, if its breaker holds it;
-    otherwise None.
+        otherwise None.
     """
 
     waypoint: TriggerEvent

@@ -168,7 +168,8 @@ class Offer:
     """The URLs that may be called. Producers are not trusted, and the gateway can reach hosts that they cannot reach.
 
     hosts: the hosts that producers may name, as `HOST`, for its scheme's default port, or `HOST:PORT`; None if they may
-    not name any. url: gets reports about messages whose producers name no URL; empty for none.
+        not name any.
+    url: gets reports about messages whose producers name no URL; empty for none.
     """
 
     hosts: frozenset[str] | None = frozenset()

@@ -29,11 +29,14 @@ class Ordeal:
 
     form: how many attackers there were, and where they came from.
     restarts: whether a neighbour of the node was killed and started again during the attack; if so, throughput is not
-    judged. before_per_s, during_per_s: how many honest messages arrived per second. typical_ms, worst_ms: the median
-    and the longest time until the arrival of an honest message that was sent during the attack. recovered_s: the time
-    from the attack's end until all messages had arrived; None if it was longer than the patience. answer_s: the longest
-    time that `queues` of the node took. wrongs: nodes that ended, and packets that are kept even though they are
-    incomplete. found: what is wrong with honest messages.
+        judged.
+    before_per_s, during_per_s: how many honest messages arrived per second.
+    typical_ms, worst_ms: the median and the longest time until the arrival of an honest message that was sent during
+        the attack.
+    recovered_s: the time from the attack's end until all messages had arrived; None if it was longer than the patience.
+    answer_s: the longest time that `queues` of the node took.
+    wrongs: nodes that ended, and packets that are kept even though they are incomplete.
+    found: what is wrong with honest messages.
     """
 
     tactic: str

@@ -2,10 +2,11 @@
 
 For every packet, the judge checks that, within the time and the memory that the fuzzer allows:
 - the generated code reads it, or refuses it by one of its REFUSALS, and so does the code that only checks;
-- the record is written as the same bytes, and PacketBuffer finds exactly this packet in them. For the first packets
-that take a new way through the codec, and for one in ONE_IN of the other packets, it also checks that:
+- the record is written as the same bytes, and PacketBuffer finds exactly this packet in them.
+For the first packets that take a new way through the codec, and for one in ONE_IN of the others, it also checks that:
 - the reference agrees field by field, including padding and reserved bits, or by a WireFormatError with the same text;
-and it writes the same bytes. For a quarter of these packets, because it takes long, it also checks that:
+  and it writes the same bytes.
+For a quarter of these packets, because it takes long, it also checks that:
 - `inspect_packet` shows each byte once, and gives the same verdict;
 - reading takes little memory (see MEMORY_BYTES).
 """

@@ -52,7 +52,7 @@ def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
     consumer accepts the message.
 
     only: the number of the only message to which the cues apply, which is at the end of its body; None for every
-    message.
+        message.
     """
 
     def cue(key: str, body: bytes, call: int) -> Cue:

@@ -53,9 +53,10 @@ class EdgeLedger:
     messages: all messages that the producers had to send, in the order of each producer.
     processed: the bodies by key, in the order in which the consumer processed the messages.
     audited: the end of each message for which the answer was 200, by its identifier, according to `mqproto audit`
-    before the error queue is emptied. letters: the dead letters at the first node; None if messages may not end as
-    such. is_heard: whether a gateway has answered, so that an audit knows about the messages. is_honest: whether the
-    consumer has processed exactly the messages that it has accepted.
+        before the error queue is emptied.
+    letters: the dead letters at the first node; None if messages may not end as such.
+    is_heard: whether a gateway has answered, so that an audit knows about the messages.
+    is_honest: whether the consumer has processed exactly the messages that it has accepted.
     """
 
     messages: list[Outgoing]

@@ -52,7 +52,7 @@ class ProcessKill:
     """A kill and a restart of one process: a node by its name, `gateway`, or `trigger`.
 
     when, count: the kill comes after `count` log lines about this waypoint or, if `called`, after `count` calls of the
-    consumer.
+        consumer.
     """
 
     kill: str
@@ -68,11 +68,15 @@ class ValidationScenario:
     messages: the number of messages that the producer sends.
     via: `gateway` to send over HTTP, each message with its own id; `client` to send at the node itself.
     unread: how often the producer submits each message without reading the answer, before it submits the message once
-    more. cues: the consumer's actions at the first call for a message, at the second, and so on; afterwards it accepts
-    the message. only: the number, counted from 0, of the only message to which the cues apply; by default they apply to
-    all. absent: the number of reads that must be rolled back before the consumer starts to listen. attempts: how often
-    a message may be delivered. timeout_s: how many seconds the consumer may take. strikes: the kills, in order. expect:
-    the expected count by stage: a number, or a minimum such as `">=3"`.
+        more.
+    cues: the consumer's actions at the first call for a message, at the second, and so on; afterwards it accepts the
+        message.
+    only: the number, counted from 0, of the only message to which the cues apply; by default they apply to all.
+    absent: the number of reads that must be rolled back before the consumer starts to listen.
+    attempts: how often a message may be delivered.
+    timeout_s: how many seconds the consumer may take.
+    strikes: the kills, in order.
+    expect: the expected count by stage: a number, or a minimum such as `">=3"`.
     """
 
     title: str

@@ -84,11 +84,13 @@ class Salvage:
         db: the tables as they were at the beginning.
         with_log: whether the contents of SQLite's log are in them.
         lacks: whether a part of the tables other than single messages is lost, and the number of lost records of the
-        log. is_running: whether its node runs, or another program has the store's lock. findings: the damaged parts,
-        one line for each, with its place. notices: other facts about the store, one line for each. stored: how many
-        messages of each queue the tables have, by number. counts: how many messages the queues have, with those that
-        the log adds and without those that it removes. records: the records of the log, by number, without damaged
-        messages.
+            log.
+        is_running: whether its node runs, or another program has the store's lock.
+        findings: the damaged parts, one line for each, with its place.
+        notices: other facts about the store, one line for each.
+        stored: how many messages of each queue the tables have, by number.
+        counts: how many messages the queues have, with those that the log adds and without those that it removes.
+        records: the records of the log, by number, without damaged messages.
     """
 
     path: Path

@@ -7,9 +7,9 @@ refused.
     there, at home     of the same life, no earlier record, the same file   the same life goes on
     there, at home     of an earlier life or record, or another file        restored: a new life
     there, elsewhere   there                                                a copy: refused until it is adopted
-    none               says that it lives here                              put back, perhaps: a new life
+    none               says that it lives here                              restored, perhaps: a new life
     none               says that it lives elsewhere                         a copy: refused
-    damaged            there, at home by its own word                       put back, perhaps: a new life
+    damaged            there, at home according to itself                   restored, perhaps: a new life
 
 A store whose folder was renamed is at home: machine and file are the same, and the old name leads nowhere.
 

@@ -105,7 +105,7 @@ class Consumer:
     chokes_every: how many of a source's messages are poison for it and are given back: 3 for every third; 0 for none.
     asks_twice: whether it asks again, in vain, before it gets an answer, and before it has settled.
     gives_up_after: the number of deliveries after which it refuses poison for good, as it does if that number is
-    unknown; 0 for never.
+        unknown; 0 for never.
     """
 
     node: str
