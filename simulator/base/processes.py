@@ -12,7 +12,7 @@ PROC: Final = Path("/proc")
 SCHEDULED: Final = 2
 """The part of a clock's number that selects user and system time, as counted by the scheduler."""
 RESET_PEAK: Final = "5"
-"""The text that resets the peak to the current resident size when it is written to /proc/PID/clear_refs."""
+"""The text that resets the peak to the current resident size when written to /proc/PID/clear_refs.  man 5 proc"""
 
 
 class Memory(NamedTuple):

@@ -446,7 +446,7 @@ def _explain(misuse: typer.TyperException, arguments: list[str]) -> None:
 
 
 def _how_a_topology_is_named(arguments: list[str]) -> str:
-    """Return advice if there is one argument too many and one of the arguments is a topology; otherwise an empty text."""
+    """Return advice if there is one argument too many and one of them is a topology; otherwise an empty text."""
     from mqproto.simulator.topology import shipped
 
     known = shipped()

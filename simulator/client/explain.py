@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.live import Away
 
 NEARLY_FULL: Final = 0.75
-"""The share of its quota from which on a queue is reported as nearly full."""
+"""The share of its quota that a queue must have used to be reported as nearly full."""
 SOON_S: Final = 86_400
 """A store is reported if its room will be used up within this many seconds."""
 RESENDS_BEFORE_DOUBT: Final = 2

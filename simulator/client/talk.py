@@ -220,7 +220,7 @@ async def send(
 
     like: a draft with the properties that all messages have in common.
     transactional: None to follow the queue's declaration; together: whether all messages form one transaction.
-    handed_over: called after each part with the number of messages sent so far, if they are sent in parts.
+    handed_over: called after every TRANSACTION_LIMIT messages with the number handed over so far, if there are parts.
 
     Raises:
         UsageError: the queue is unknown, or does not take such messages.

@@ -42,7 +42,7 @@ class Sample:
 
 
 LEFT_S: Final = 5.0
-"""How many seconds after the last page was closed the actions that pages began are ended."""
+"""The number of seconds between the closing of the last page and the end of the actions that pages began."""
 
 
 class NodeWatch:

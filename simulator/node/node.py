@@ -276,7 +276,7 @@ class RunningNode:
         return served(Monitored(collect, lambda: self.trouble), self._log)
 
     async def pump(self) -> None:
-        """Until the node stops, repeat: let the core be fed, commit its writes, and send."""
+        """Until the node stops, repeat: let others feed the core, commit its writes, and send."""
         now = self._clock.now()
         while not self._stopping:
             self._turns.begin()

@@ -54,8 +54,8 @@ SLOWER_WITH_KEYS: Final = 2
 CATCH_UP_S: Final = 60.0
 """Once all messages are due, a sender for which no message has been accepted for this many seconds is asked to stop."""
 SETTLE_S: Final = 60.0
-"""The number of seconds after the last kill for which it is not a fault that nothing arrives while something is owed or
-still stored."""
+"""After the last kill, it is a fault if nothing arrives for this many seconds while something is owed or still
+stored."""
 BITS: Final = 2_048
 KEY_PAUSES_S: Final = (0.5, 4.0)
 """The range of pauses, in seconds, between two replacements of keys. They are short enough for several replacements

@@ -83,7 +83,7 @@ class Comparison:
         """Return the broken promises.
 
         Args:
-            once: whether each message must come exactly once and in order; if not, messages only must not be lost or
+            once: whether each message must come exactly once and in order; if not, it is enough that none is lost or
                 altered.
         """
         counts = (

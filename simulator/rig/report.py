@@ -117,7 +117,8 @@ class DemoReport:
 class FlowReport:
     """The messages of one producer to one consumer.
 
-    transactional: whether each message must come exactly once and in order; if not, messages only must not be lost.
+    transactional: whether each message must come exactly once and in order; if not, it is enough that no message is
+        lost.
     commits_in_doubt: the number of the consumer's commits whose answer was lost; `commits_done` counts those that had
         happened.
     rolled_back: the number of transactions that the consumer rolled back.

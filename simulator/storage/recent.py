@@ -30,7 +30,7 @@ ROW_BYTES: Final = 400
 
 
 Size = Sequence[int]
-"""What a message adds to its queue's totals: the size of its packet, `final_ack`, and its checksum."""
+"""The amounts that a message adds to its queue's totals: the size of its packet, `final_ack`, and its checksum."""
 
 
 class RecentRows:

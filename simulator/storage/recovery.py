@@ -31,7 +31,7 @@ from mqproto.wire.guid import Guid
 
 
 class Recovered(NamedTuple):
-    """What was found when the store was opened.
+    """The findings about a log that was there when the store was opened.
 
     mark: the place where the log begins.
     notices: facts about the start for an operator, one line each.

@@ -30,7 +30,7 @@ SHARES: Final = 3
 """The number of shares of the reserve. A batch of applications and one of neighbours may each fill one share; the third
 is for making room."""
 SMALLEST_SHARE: Final = 8
-"""The divisor down to which a reserve may be smaller than usual, on a disk with little room."""
+"""On a disk with little room, the reserve may be as small as the usual size divided by this number."""
 
 
 class Reserve:

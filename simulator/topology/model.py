@@ -94,7 +94,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault that begins at `at_s` and lasts for `for_s` seconds; `for_s` is None if it is permanent."""
+    """A fault that begins at `at_s` and lasts for `for_s` seconds; `for_s` is None if the fault is permanent."""
 
     at_s: float
     action: Action

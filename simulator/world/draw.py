@@ -298,8 +298,8 @@ def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst
 def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
     """Encrypt half and sign a third of the bursts that do not go by a direct format name.
 
-    Some messages could have their secrets repeated in acknowledgments, because their sources are told if they are not
-    received.
+    Acknowledgments of some messages could repeat a secret, because the sources of these messages are told if they are
+    not received.
     """
     for burst in bursts:
         encrypted, signed, heard_of = dice.randrange(2) == 0, dice.randrange(3) == 0, dice.randrange(2) == 0

@@ -193,7 +193,7 @@ def _send_once_more(world: World) -> int:
     earlier moment.
 
     A copy that the destination holds behind a lost and then deleted message stays until this message comes. So the new
-    message must not be refused for lack of room, and nodes that were full have more room by then.
+    message must not be refused for lack of room. Nodes that were full have more room by then.
 
     A node that nobody can call sends a message in any case, and calls to get the answer, because by its clock it may be
     too late for answers to earlier messages.

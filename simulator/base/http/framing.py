@@ -48,6 +48,7 @@ def check_framing(head: h11.Request) -> None:
 
 def in_origin_form(head: h11.Request) -> h11.Request:
     """Return the head as a client without a proxy sends it: an absolute target becomes a path and a Host header.
+    [RFC 9112] 3.2.2
 
     Raises:
         h11.RemoteProtocolError: the target is not valid.

@@ -1,1 +1,1 @@
-"""What our programs need from their surroundings: settings, signals, and the service manager."""
+"""The surroundings of our programs: settings, signals, and the service manager."""

@@ -21,8 +21,8 @@ from mqproto.simulator.base.program.manager import silent_for, tell
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 MICROSECOND_NS: Final = 1_000
 START_S: Final = 15 * 60
-"""How many seconds a restart may take: as many as a first start (cli/service/unit.py), because a node reads its
-store."""
+"""How many seconds a restart may take. The limit is that of a first start (cli/service/unit.py), because a node reads
+its store."""
 
 
 class Again:

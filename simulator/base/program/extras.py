@@ -50,7 +50,7 @@ def build() -> str:
     """Return the version, with the commit if it is known: `0.6.0+g71819341`.
 
     A wheel from `make dist` has both in its version. pip records the commit that it took from a repository (PEP 610).
-    For a checkout, Git is asked for the commit, only once.
+    For a checkout, Git is asked for the commit, but only once.
     """
     found = distribution("mqproto")
     origin = json.loads(found.read_text("direct_url.json") or "{}")

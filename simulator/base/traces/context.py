@@ -18,7 +18,7 @@ from mqproto.wire.glance import variable_part
 TRACE: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 TRACE_STATE_LIMIT: Final = 512
-"""The maximum length of a trace state, in characters."""
+"""The maximum length of a trace state, in characters.  [Trace Context] 3.3.1.5"""
 _IDS: Final = r"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 VALID_TRACE: Final = re.compile(rf"00-{_IDS}|(?!00|ff)[0-9a-f]{{2}}-{_IDS}(-[!-~]{{0,200}})?")
 """The form of a trace parent. A later version may append more fields.  [Trace Context] 3.2.2, 4"""

@@ -141,7 +141,7 @@ WantedBy=multi-user.target
 
 
 def _escaped(part: str) -> str:
-    """Return a word of a command line as it is written for systemd."""
+    """Return a word of a command line as it is written for systemd.  man 5 systemd.service, COMMAND LINES"""
     part = part.replace("%", "%%").replace("$", "$$")
     if not part or any(letter in part for letter in " \t'\"\\;"):
         part = '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'

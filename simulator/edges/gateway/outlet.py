@@ -116,7 +116,7 @@ class Outlet:
         """Stay connected. `task_status` gets the first connection.
 
         Args:
-            in_question: returns the tickets of messages that the node may have accepted although we do not know.
+            in_question: returns the tickets of messages that the node may have accepted without our knowledge.
             recover: gets the outcomes after each connection, before anything else happens.
         """
         trouble, has_started = "", False

@@ -34,7 +34,8 @@ ENCODED: Final = (
     rf"|%[Ee]0%[ABab][0-9A-Fa-f]{_TAIL}|%[Ee][1-9A-CEFa-cef](?:{_TAIL}){{2}}|%[Ee][Dd]%[89][0-9A-Fa-f]{_TAIL}"
     rf"|%[Ff]0%[9ABab][0-9A-Fa-f](?:{_TAIL}){{2}}|%[Ff][1-3](?:{_TAIL}){{3}}|%[Ff]4%8[0-9A-Fa-f](?:{_TAIL}){{2}})"
 )
-"""The pattern of a character of percent-encoded UTF-8, except NUL; any other percent sign represents itself."""
+"""The pattern of a character of percent-encoded UTF-8, except NUL; any other percent sign represents itself.
+[RFC 3629] 4"""
 BODY_TYPES: Final = (
     f"{UINT32}|0x[0-9A-Fa-f]{{1,8}}|bytes|{'|'.join(map(re.escape, BY_NAME))}"
     f"|xml(?::(?:json|{'|'.join(TYPES)}|(?:ArrayOf)+[A-Z][A-Za-z0-9]*))?"

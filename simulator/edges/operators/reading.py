@@ -219,7 +219,7 @@ class Letters:
 
 
 Answered = dict[str, Evidence]
-"""The evidence about each message for which the answer was 200, by identifier."""
+"""The evidence about each message for which the answer was 200, by the message's identifier."""
 
 
 class Forgotten(NamedTuple):

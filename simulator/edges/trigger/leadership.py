@@ -1,8 +1,8 @@
 """Lets one of several triggers deliver from a queue. The others stand by, and one of them takes over when it is lost.
 
 The document history names the leader (simulator/edges/history/leaders.py). A leader raises its beat three times in a
-lease. A standby takes over when the beat has not moved for a lease, or at once if the leader has certainly ended. This
-is how long the takeover takes:
+lease. A standby takes over when the beat has not moved for a lease, or at once if the leader has certainly ended. The
+cases are:
 
     resigned, or its process is gone: its lock is free      at once
     stopped, or cut off from the history                    a lease later

@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar
 from mqproto.simulator.edges.options import LEASE_LIMIT
 
 LEASED_LIMIT_BYTES: Final = 64 * 2**20
-"""The total size of leased messages, in bytes, from which on no further message is leased."""
+"""The total size of leased messages, in bytes, at which no further message is leased."""
 
 Message = TypeVar("Message", bound=Hashable)
 

@@ -65,7 +65,7 @@ class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of things that an attack did, and their cost.
+    """The counts of an attack's actions, and its cost.
 
     broken_off: cases that ended early, because there was no connection or the node stopped reading.
     """

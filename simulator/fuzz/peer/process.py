@@ -55,7 +55,7 @@ class Process:
         return not status.exists() or status.read_text("utf-8").rpartition(") ")[2][:1] != "Z"
 
     def _resident_mb(self) -> float:
-        """Return its resident memory in MB; 0 if the system does not report it, as only Linux does."""
+        """Return its resident memory in MB; 0 if the system does not report it. Only Linux reports it."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text("utf-8").split()[1])
         except (OSError, IndexError, ValueError):

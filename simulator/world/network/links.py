@@ -24,7 +24,7 @@ from mqproto.turn.effects import SendPing
 CONNECT_TIMEOUT_MS: Final = 20_000
 """The time, in milliseconds, after which an operating system gives up a connection attempt that is not answered."""
 STRANGER: Final = "stranger"
-"""The name that every caller has that is not a node."""
+"""The name of every caller that is not a node."""
 LOST_DATAGRAMS: Final = 10
 """One datagram in this many is lost, either the request or the answer."""
 

@@ -2,8 +2,8 @@
 
 When a process is killed, its operating system continues, so everything that it wrote is there, except the write during
 which it died. When the power fails, each unflushed sector of 512 bytes may be old or new. Until a folder is flushed,
-its changes may be lost: new names may be missing, and removed names may be back. Any number of SQLite's unflushed
-transactions may be there, the first ones first. The tables are a database that SQLite keeps in memory, and every
+its changes may be lost: new names may be missing, and removed names may be back. Of SQLite's unflushed transactions,
+any number may be there, beginning with the first. The tables are a database that SQLite keeps in memory, and every
 request of SQLite is granted.
 
 Each change of a file or of the folder, each flush and each SQLite transaction is a step, and a process can end within

@@ -59,7 +59,7 @@ class Promise(Enum):
     ONCE = auto()
     """It is delivered exactly once, as long as its identifier is remembered, or it ends for a given reason."""
     NOTHING = auto()
-    """It may be lost in a crash, and may arrive twice after one."""
+    """It may be lost in a crash, and after a crash it may arrive twice."""
 
 
 @dataclass(frozen=True, slots=True)
