@@ -303,7 +303,7 @@ def test_where_the_bytes_of_packets_are_is_known_through_every_way_of_spoiling(t
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 @pytest.mark.parametrize(
-    ("seed", "kind", "numbers"), [(29, "bursts lost", {4098, 4099}), (45, "2 % lost", {*range(3, 9)})]
+    ("seed", "kind", "numbers"), [(108, "bursts lost", {3, 4}), (45, "2 % lost", {*range(3, 9)})]
 )
 def test_what_may_have_been_passed_over_unseen_is_in_doubt_only_where_a_second_world_fits(
     seed: int, kind: str, numbers: set[int], tmp_path: Path
