@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -104,11 +104,15 @@ class Recent:
             first -= 1
             kept_bytes += sizes[first]
         position += sum(sizes[:first])
+        if first:  # The new pieces reach the limit without the old ones.
+            self.forget()
+        kept: list[tuple[int, bytes, Frame]] = []
         for size, (data, frame) in zip(sizes[first:], pieces(first), strict=True):
-            self._pieces.append((position, data, frame))
-            self._held.total_bytes += cost_of(data, frame)
+            kept.append((position, data, frame))
             position += size
+        self._pieces += kept
         self._size_bytes += kept_bytes
+        self._held.total_bytes += _cost(kept)
         self._drop(COMPARED_BYTES)
         return position
 
@@ -123,7 +127,12 @@ class Recent:
 
     def forget(self, before: int | None = None) -> None:
         """Keep nothing, or only the bytes of frames from this number on."""
-        while self._pieces and (before is None or self._pieces[0][2].number < before):
+        if before is None:
+            self._held.total_bytes -= _cost(self._pieces)
+            self._pieces.clear()
+            self._size_bytes = 0
+            return
+        while self._pieces and self._pieces[0][2].number < before:
             self._drop_oldest()
 
     def _drop(self, limit_bytes: int) -> None:
@@ -139,6 +148,10 @@ class Recent:
 def cost_of(data: bytes, frame: Frame) -> int:
     """Return the cost of keeping a piece of a stream and its frame."""
     return len(data) + len(frame.data) + PIECE_COST_BYTES
+
+
+def _cost(pieces: Collection[tuple[int, bytes, Frame]]) -> int:
+    return sum(len(data) + len(frame.data) for _, data, frame in pieces) + PIECE_COST_BYTES * len(pieces)
 
 
 def differ(at: int, one: bytes, position: int, other: bytes) -> bool:
