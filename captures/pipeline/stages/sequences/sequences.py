@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, repeat
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -62,6 +63,8 @@ from mqproto.wire import guid_text
 
 COLUMNS: Final = (*ACKNOWLEDGMENT_COLUMNS, "file", "frame", "file_offset")
 """The columns that `keyed` takes from packets, joined with their relations."""
+WITHOUT_TIME: Final = itemgetter(0, 1)
+"""Returns the number and MessageID of a proved message, without its time of arrival."""
 KEY: Final = ("series", "identifier")
 """Rows of `keyed` with the same values here come to one stage."""
 ORDER: Final = ("series", "row_id")
@@ -313,9 +316,9 @@ class SequenceStage:
             count.order_acks += 1
             covered = count.proved_through(ack.sequence_number, ack.sequence_number)
             confirmed = [message_id for _, message_id, _ in covered]
-            count.proved.extend((number, message_id) for number, message_id, _ in covered)
+            count.proved.extend(map(WITHOUT_TIME, covered))
             if not at_source:
-                count.returning.extend((number, message_id) for number, message_id, _ in covered)
+                count.returning.extend(map(WITHOUT_TIME, covered))
         if at_source:
             while count.returning and count.returning[0][0] <= ack.sequence_number:
                 confirmed.append(count.returning.popleft()[1])
