@@ -267,7 +267,7 @@ class Framing:
         return chain_in(data) if self.seen.is_msmq else None
 
     def miss(self, missing_bytes: int, snapped_bytes: int = 0) -> None:
-        """Skip bytes that the capture lacks: now their packet is lost, or the place where the next packet begins.
+        """Skip bytes that the capture lacks. This loses the packet they belong to, or the place where the next begins.
 
         Missing bytes of a packet whose beginning was captured are counted with that packet.
 

@@ -32,8 +32,8 @@ class Selection:
     """The properties of the wanted packets; None or an empty value accepts any.
 
     kinds: a packet has one of these kinds.
-    node: a part of the name or address of one of the two ends, in any case.
-    queue: a part of the destination's name or format name, in any case.
+    node: part of the name or address of one of the two ends, ignoring case.
+    queue: part of the destination's name or format name, ignoring case.
     sequence: the message's, OrderAck's or FinalAck's TxSequenceID: its ordinal, or time stamp and ordinal.
     connection: the number of its connection.
     after_ns, before_ns: the span of time, both ends included; nanoseconds since 1970.
@@ -110,7 +110,7 @@ ALL: Final = Selection()
 
 
 def kinds_named(words: list[str]) -> frozenset[Kind]:
-    """Return the kinds with these names, or beginnings of names, in any case; `UserMessage` and `internal` are groups.
+    """Return the kinds whose names begin with these words, ignoring case; `UserMessage` and `internal` are groups.
 
     Raises:
         UsageError: there is no such kind.

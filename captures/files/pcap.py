@@ -94,7 +94,7 @@ HEAD_BYTES: Final = _TAR_AT + 5
 
 
 def foreign(head: bytes) -> str | None:
-    """Return the kind of an unreadable file with this head, and what to do: `a ZIP archive: ...`; None if unknown."""
+    """Return the type of an unreadable file with this head, and what to do: `a ZIP archive: ...`; None if unknown."""
     if _TRACE_HEAD.match(head):
         return "an event trace of Windows (ETL): etl2pcapng IN OUT makes a capture of it"
     if head[_TAR_AT:HEAD_BYTES] == b"ustar":

@@ -36,7 +36,7 @@ from mqproto.wire.schema.record import Record
 INTEGERS: Final = {"B": 1, "H": 2, "L": 4, "I": 4}
 """The codes of `struct` for unsigned numbers, with their sizes in bytes."""
 CASES: Final = {"uint32": ".identifier", "guid": ".guid", "string": ".name"}
-"""Suffixes of a field's name if the layout allows several kinds: in Wireshark a name has one kind."""
+"""Suffixes of a field's name if the layout allows several kinds, because a field in Wireshark has only one."""
 
 
 @dataclass(frozen=True, slots=True)

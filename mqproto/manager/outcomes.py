@@ -416,7 +416,7 @@ def repeats_body(ending: Ending, message: UserMessage) -> bool:
 
 
 def _queue_of(message: UserMessage) -> QueueName:
-    """The queue of a message, in the form of a response queue."""
+    """The queue of a message, written as response queues are."""
     user = message.user
     if user.destination_type == PRIVATE_ON_DESTINATION:
         assert isinstance(user.destination_queue, int)

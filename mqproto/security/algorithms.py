@@ -126,7 +126,7 @@ _WORDS: Final = {cipher: word for word, cipher in CIPHERS.items()}
 
 
 def provider_by_word(word: str) -> Provider:
-    """Return the provider with this short name, in any case.
+    """Return the provider with this short name, ignoring case.
 
     Raises:
         UsageError: there is no such provider.

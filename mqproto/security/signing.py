@@ -167,7 +167,7 @@ def hashed(message: UserMessage, kind: SignatureKind) -> bytes:
 def _names_of(
     types: tuple[int, int, int], destination: QueueName, admin: QueueName, response: QueueName
 ) -> tuple[bytes, bytes, bytes]:
-    """Return queue names in the form of a packet, without padding. They are cached because `inspect_packet` takes a
+    """Return queue names as a packet has them, without padding. They are cached because `inspect_packet` takes a
     millisecond, and there are few names.
     """
     message = user_message(

@@ -134,7 +134,7 @@ def packets() -> st.SearchStrategy[Packet]:
 
 @made_once
 def order_queues() -> st.SearchStrategy[int | str]:
-    """The order queue by its identifier, or by a direct name in any case."""
+    """The order queue by its identifier, or by a direct name in upper, lower or mixed case."""
     path = st.sampled_from([ORDER_QUEUE_PATH, ORDER_QUEUE_PATH.lower(), ORDER_QUEUE_PATH.upper()])
     return st.just(ORDER_QUEUE) | st.builds(str.__add__, st.just("TCP:10.0.0.1"), path)
 

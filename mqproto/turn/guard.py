@@ -176,7 +176,7 @@ NO_KEYS: Final = NoKeys()
 
 
 def cipher_named(typed: str) -> str:
-    """Return the name of the cipher that a text names in any case; if there is none, return the text unchanged."""
+    """Return the cipher name that matches a text, ignoring case; if there is none, return the text unchanged."""
     return _NAMES.get(typed.casefold(), typed)
 
 

@@ -15,7 +15,7 @@ NULL_GUID: Final = Guid(bytes(16))
 
 
 def guid_from_text(text: str) -> Guid:
-    """Return the 16 bytes of `557358d1-5055-9591-9549-97b6e611ea26`, with or without braces, in any case.
+    """Return the 16 bytes of `557358d1-5055-9591-9549-97b6e611ea26`, in upper or lower case, with or without braces.
 
     Raises:
         ValueError: the text is not a GUID.

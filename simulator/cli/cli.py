@@ -138,7 +138,7 @@ def demo(
 ) -> int:
     """Run three nodes, break links and kill nodes; prove that nothing was lost, and write a capture.
 
-    With --edges, producers and a consumer use HTTP and fail as in practice; each message is still processed once.
+    With --edges, producers and a consumer use HTTP and fail the way real ones do; each message is still processed once.
     """
     from mqproto.simulator.base.screen import ProgressScreen
 
@@ -309,7 +309,7 @@ def probe(
     timeout_s: Annotated[float, "Total seconds to wait.", value(min=0.1, max=600)] = 5,
     ping_port: Annotated[int, "The UDP port to ping.", value(min=1, max=65_535)] = 3_527,
 ) -> Printout:
-    """Find out whether MSMQ listens at HOST, by a session without messages and a ping. Status 1 if it does not.
+    """Find out whether MSMQ listens at HOST: send a ping, and open a session without messages. Status 1 if it does not.
 
     \b
     $ mqproto probe 127.0.0.2

@@ -52,7 +52,7 @@ class Options:
         str | None,
         "Where to begin: seconds after the first packet, a time of day, or a date and time; UTC.",
     ] = None
-    until: Annotated[str | None, "Where to end, in the forms of --since."] = None
+    until: Annotated[str | None, "Where to end; takes the same formats as --since."] = None
     limit: Annotated[
         int | None, "Show at most this many packets.", "--limit", "--count", "-c", value(min=1)
     ] = None

@@ -53,7 +53,7 @@ class BrokenError(HttpError):
 
 
 class ResponseHeaders(Mapping[str, str]):
-    """Headers of an answer, by name in any case; the first header of a name counts."""
+    """Headers of an answer by name, ignoring case; the first header of a name counts."""
 
     def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
         self._fields = fields

@@ -229,7 +229,7 @@ class Topology:
         return next((link for link in self.links if {link.first, link.second} == {one, other}), None)
 
     def node_named(self, name: str) -> Node:
-        """Return the node of that name, in any case; raise a TopologyError if there is none."""
+        """Return the node of that name, ignoring case; raise a TopologyError if there is none."""
         return self.nodes[find(name, self.nodes, f"{self.name} has no node")]
 
     def node_by_guid(self, guid: Guid) -> Node | None:

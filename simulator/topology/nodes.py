@@ -168,7 +168,7 @@ class Node:
         return self.ping or (self.host, PING_PORT)
 
     def queue(self, name: str) -> DeclaredQueue:
-        """Return the queue of that name, in any case; raise a TopologyError if there is none."""
+        """Return the queue of that name, ignoring case; raise a TopologyError if there is none."""
         return self.queues[find(name, self.queues, f"{self.name} has no queue", nearest_queue)]
 
     def with_queues(self, queues: Iterable[DeclaredQueue]) -> Node:

@@ -40,7 +40,7 @@ class KnownNodes(typing.Protocol):
         """The nodes by name."""
 
     def node_named(self, name: str) -> Node:
-        """Return the node of that name, in any case; raise a TopologyError if there is none."""
+        """Return the node of that name, ignoring case; raise a TopologyError if there is none."""
 
     def node_by_guid(self, guid: Guid) -> Node | None:
         """Return the node with that GUID; None if there is none."""

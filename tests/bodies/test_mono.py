@@ -1,7 +1,7 @@
 """Our reading and writing of bodies against Mono's System.Messaging: formatters.cs makes and reads objects.
 
 MQPROTO_BODIES is the number of messages; `make bodies` takes 10,000. The values that were read are compared, not the
-bytes: Mono's XML has LF and another order of attributes than .NET's.
+bytes: Mono's XML uses LF, and orders attributes differently from .NET's.
 """
 
 from __future__ import annotations

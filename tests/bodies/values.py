@@ -43,7 +43,7 @@ NAMES = st.from_regex(r"[A-Za-z_äÖ][A-Za-z0-9_.ä-]{0,8}", fullmatch=True)
 
 
 def qualified(depth: int) -> st.SearchStrategy[str]:
-    """Draw a name in no namespace, or in one that no enclosing element has."""
+    """Draw a name in no namespace, or in one that no enclosing element uses."""
     return st.one_of(NAMES, NAMES.map(lambda name: f"{{urn:{depth}}}{name}"))
 
 
@@ -58,7 +58,7 @@ def _distinct(members: list[tuple[str, Value]]) -> tuple[tuple[str, Value], ...]
 
 @st.composite
 def xml_trees(draw: st.DrawFn, depth: int = 3) -> Tree:
-    """Draw an object in the form of XML: attributes first, then only text, or elements and texts that are not empty."""
+    """Draw an object as XML has it: attributes first, then only text, or elements and texts that are not empty."""
     attributes = draw(st.lists(st.tuples(qualified(9).map("@{}".format), TEXTS), max_size=2))
     if depth == 0 or draw(st.booleans()):
         text: Value = draw(st.one_of(TEXTS.filter(len), st.none()))

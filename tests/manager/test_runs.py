@@ -1,4 +1,4 @@
-"""Messages that come together have the same effect as one by one."""
+"""Messages that come together have the same effect as those that come one by one."""
 
 from __future__ import annotations
 

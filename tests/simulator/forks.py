@@ -56,7 +56,7 @@ class Fork:
 
     @property
     def returncode(self) -> int | None:
-        """How the fork has ended, in the form of `subprocess`; None while it runs."""
+        """The fork's exit status, as in `subprocess`; None while it runs."""
         if self._ended is None:
             with suppress(BlockingIOError):
                 [status] = TOLD.unpack(self._told.recv(TOLD.size, socket.MSG_DONTWAIT))

@@ -52,7 +52,7 @@ def written_tokens(folder: Path, **tokens: str) -> Path:
 
 
 def hashed(token: str) -> str:
-    """Return a token in the form of the file."""
+    """Return a token's SHA-256, as the file has it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -37,7 +37,7 @@ def facts(net: Net, node: str, waypoint: Waypoint) -> dict[str, str | int]:
 
 
 def test_a_message_is_seen_on_each_hop_from_its_acceptance_to_its_receipt() -> None:
-    """Keep the Logs Clean: "log the important waypoints for each message id"."""
+    """From "Keep the Logs Clean": "log the important waypoints for each message id"."""
     net = a_chain()
     net.send("a", at("c"), "hello", transactional=True, final_ack=True)
     net.pass_ms(1_000)

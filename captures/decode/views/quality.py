@@ -71,7 +71,7 @@ def lacks(point: Point) -> Iterator[PointLack]:
         yield PointLack(
             "order",
             f"the times of frames go back by up to {duration(point.back_ns)}",
-            "So it is where captures were joined in another order than they were caught, as `mergecap -a` does: "
+            "So it is where captures were joined out of order, as `mergecap -a` does: "
             "`reordercap FILE SORTED` puts that right, and what it makes tells more. It is so as well where a clock "
             "was put back: then nothing is to be done",
         )

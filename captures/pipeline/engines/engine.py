@@ -1,7 +1,7 @@
 """Runs the tasks of a stage, and moves rows from the tasks of one stage to those of the next.
 
 A stage is a plain function that is called with each of its tasks. It takes rows from an inbox and puts rows into an
-outbox, each batch for a bucket of an exchange; a later task takes what earlier tasks have put for its bucket, in their
+outbox, each batch for a bucket of an exchange; a later task takes what earlier tasks have sent to its bucket, in their
 order. It does not know how rows are moved: by Spark's shuffle (sparkengine.py), or in files on this
 machine, between processes of a pool (localengine.py).
 
@@ -41,10 +41,10 @@ cycles took a fifth of the task's time.
 
 
 class Inbox(Protocol):
-    """The rows that earlier tasks have put for this task's bucket."""
+    """The rows that earlier tasks have sent to this task's bucket."""
 
     def take(self, exchange: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one exchange: ordered by the number of the task that put them, and by the order of putting.
+        """Yield the rows of one exchange: ordered by the number of the task that sent them, then by when it sent them.
 
         Exchanges are taken in the order of the stage's `reads`, because they arrive one after another; others are
         skipped.
@@ -54,7 +54,7 @@ class Inbox(Protocol):
 class Entry(NamedTuple):
     """A batch in a file of an outbox.
 
-    source: the number of the task that put it. order: counted over the batches of that task.
+    source: the number of the task that sent it. order: counted over the batches of that task.
     """
 
     exchange: str
@@ -110,7 +110,7 @@ def buckets_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
 
 
 Function = Callable[[T, Inbox, Outbox, Count], R]
-"""The function of a stage, called for each task. If repeated, it puts the same rows and leaves the same parts."""
+"""The function of a stage, called for each task. If repeated, it sends the same rows and leaves the same parts."""
 
 
 class Engine(Protocol):
@@ -136,7 +136,7 @@ class Engine(Protocol):
                 error messages. Results are small too: rows go by exchanges.
             reads: the exchanges from which the tasks take rows, in this order.
             again: an earlier stage that this one repeats: rows from its tasks with these buckets no longer count.
-            puts: whether its tasks put rows; these are kept for later stages, which costs time.
+            puts: whether its tasks send rows to later stages; keeping these rows costs time.
         """
 
     def buckets(self, exchange: str) -> set[int]:
@@ -206,7 +206,7 @@ class OrderedInbox:
 
 @dataclass(slots=True)
 class Output(Generic[Held]):
-    """The rows that one stage has put.
+    """The rows that one stage has sent to later stages.
 
     held: where they are. buckets: for each exchange that may still be read, the buckets with rows.
     gone: the sources whose rows no longer count.
@@ -219,7 +219,7 @@ class Output(Generic[Held]):
 
 
 class Outputs(ABC, Generic[Held]):
-    """The rows that all stages have put, as long as they may be read."""
+    """The rows that all stages have sent to later stages, as long as they may be read."""
 
     def __init__(self) -> None:
         self._outputs: list[Output[Held]] = []
@@ -232,7 +232,7 @@ class Outputs(ABC, Generic[Held]):
         """Add the rows of a stage that is over.
 
         Args:
-            found: for each task, by exchange, the buckets that it put rows for.
+            found: for each task, by exchange, the buckets that it sent rows to.
         """
         buckets: defaultdict[str, set[int]] = defaultdict(set)
         for each in found:

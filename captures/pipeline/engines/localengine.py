@@ -1,6 +1,6 @@
 """Runs stages on this machine without Java: in this process, or in a pool of processes.
 
-Rows on their way are in files of a temporary folder, one for each task that has put some.
+Rows on their way are in files of a temporary folder, one for each task that has sent rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PATIENCE_S: Final = 1.0
 
 
 class Sent(NamedTuple):
-    """The rows that one task has put: a file, and its batches."""
+    """The rows that one task has sent: a file, and its batches."""
 
     path: str
     entries: list[Entry]
@@ -67,7 +67,7 @@ Waiting = list[tuple[int, str, Entry]]
 class _Work(NamedTuple):
     """What the tasks of one stage share.
 
-    waiting: batches by bucket. folder: the one for the rows that tasks put.
+    waiting: batches by bucket. folder: the one for the rows that tasks send.
     """
 
     function: Function[Any, Any]

@@ -95,7 +95,7 @@ def write(
     outbox: Outbox,
     count: Count,
 ) -> list[Part]:
-    """Write the parts of a range, or of a bucket."""
+    """Write the part files for a range of the capture, or for a bucket of streams."""
     if isinstance(task, StreamsTask):
         return write_streams(all_series[task.series], task, inbox)
     return [write_packets(all_series[task.series], task, inbox, count)]
@@ -118,7 +118,7 @@ def write_streams(series: SeriesFiles, task: StreamsTask, inbox: Inbox) -> list[
 
 
 def write_packets(series: SeriesFiles, task: WriteTask, inbox: Inbox, count: Count) -> Part:
-    """Write the part of a range."""
+    """Write the part file for a range of the capture."""
     table = _sorted(pa.Table.from_batches(inbox.take(FOUND_ROWS), schema=FOUND))
     part = task.store.write_part(task.name, _numbered(series, task, table))
     count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)

@@ -118,7 +118,7 @@ class FailureFilter:
 
     names: identifiers of messages, or producers' ids; None for any message.
     queue: the queue in which they were; empty for any.
-    reason: a part of `failure: reason`, in any case.
+    reason: part of `failure: reason`, ignoring case.
     since, until: the range of times in which they failed, UTC; None for any time.
     in_doubt: only messages that may have been processed.
     """

@@ -17,7 +17,7 @@ from mqproto.simulator.fuzz.parser.seeds import generated
 LARGEST_WRITING: Final = 65_536
 """The maximum length of an input, in bytes. Larger inputs are cut, because unbounded growth shows at this size, too."""
 TIMES: Final = (2, 3, 17, 130, 1_000)
-"""The numbers of times that a part is repeated: more than small limits allow, and more than the depth that readers
+"""How many times to repeat a part: enough to exceed small limits, and enough to exceed the nesting depth that readers
 allow."""
 _NUMBERS: Final = (
     0,

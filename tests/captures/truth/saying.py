@@ -1,4 +1,4 @@
-"""The statements of `decode` and `analyse` about frames, in their words: packets, findings, outcomes of messages."""
+"""What `decode` and `analyse` say about frames, in their words: packets, findings, outcomes of messages."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
 
 @dataclass
 class Tabled:
-    """The statements of the tables.
+    """What the tables say.
 
     histories: by message. findings: by severity, code, frame and text, how often each occurs.
     series: how many captures the files are taken for.

@@ -49,7 +49,7 @@ def events(subject: str, *logs: Path) -> list[str]:
 
 
 def test_the_lines_of_several_logs_come_in_order_of_time(tmp_path: Path) -> None:
-    """Keep the Logs Clean: "search the logs by the message ID and restore the whole history of the message"."""
+    """From "Keep the Logs Clean": "search the logs by the message ID and restore the whole history of the message"."""
     sender = a_log(
         tmp_path, [line("accepted", at_s=1), line("sent", at_s=2), line("final-acknowledged", at_s=9)]
     )
@@ -238,7 +238,7 @@ def test_a_step_is_told_in_words(tmp_path: Path) -> None:
 async def test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed(
     tmp_path: Path,
 ) -> None:
-    """Keep the Logs Clean: "log the important waypoints for each message id"."""
+    """From "Keep the Logs Clean": "log the important waypoints for each message id"."""
     [[command]] = console_blocks("story-of-a-message")
     shown = {text.partition("  ")[2] for text in (command.output or "").splitlines()}
     topology = load("three-node").with_free_ports().with_waypoints()

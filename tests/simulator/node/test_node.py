@@ -79,7 +79,7 @@ def chain() -> Topology:
 async def test_the_log_has_the_waypoints_of_each_message_if_the_topology_asks(
     chain: Topology, tmp_path: Path
 ) -> None:
-    """Keep the Logs Clean: "search the logs by the message ID and restore the whole history of the message"."""
+    """From "Keep the Logs Clean": "search the logs by the message ID and restore the whole history of the message"."""
     logs = {name: Log() for name in chain.nodes}
     async with AsyncExitStack() as nodes:
         for name, log in logs.items():

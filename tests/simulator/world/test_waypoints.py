@@ -55,7 +55,7 @@ def drawn(seed: int) -> Scenario:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(16))
 def test_each_message_takes_a_legal_path_and_the_waypoints_are_the_truth(seed: int) -> None:
-    """Keep the Logs Clean: "search the logs by the message ID and restore the whole history of the message"."""
+    """From "Keep the Logs Clean": "search the logs by the message ID and restore the whole history of the message"."""
     world = watched(drawn(seed))
     for where, path in paths(world).items():
         assert not missing_before(path), f"{where}: {' '.join(path)}"

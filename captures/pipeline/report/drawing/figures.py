@@ -86,7 +86,7 @@ def _bars(title: str, unit: str, counts: list[int], traffic: Traffic, text: Call
 
 
 def _clock(first_ns: int, span_ns: int) -> tuple[list[Tick], str]:
-    """Return the marks of a time axis at round times since a beginning, and its caption with that beginning."""
+    """Return marks for a time axis, at round offsets from a start time, and a caption that states the start time."""
     step_ns = nice_step_ns(span_ns // 5 + 1)
     places = range(0, span_ns + 1, step_ns)
     ticks = [Tick(place / span_ns, duration(place) if place else "0") for place in places]

@@ -1,7 +1,7 @@
 """Tries, in one system, every way in which a message can end after the answer 200. Afterwards, an audit names the end
 of each message.
 
-Read first: `ways.py`, then `running.py`.
+Read `ways.py` first, then `running.py`.
 """
 
 from typing import Final

@@ -307,7 +307,7 @@ async def test_the_largest_body_is_taken_and_one_byte_more_is_not(
 async def test_a_business_error_is_said_in_a_word_and_a_line(
     producer: httpx.AsyncClient, node: Client, method: str, path: str, headers: Any, code: Code
 ) -> None:
-    """Message Producer Rules: "A business error (a service-specific error code)"; nothing is accepted."""
+    """From "Message Producer Rules": "A business error (a service-specific error code)"; nothing is accepted."""
     assert code_of(await producer.request(method, path, headers=headers)) is code
     status = await node.queues()
     assert not any(queue.waiting for queue in status.local)
@@ -328,7 +328,7 @@ async def test_another_message_with_the_same_id_is_refused(producer: httpx.Async
 
 
 async def test_a_full_queue_is_no_business_error(tmp_path: Path) -> None:
-    """Message Producer Rules: "Any system error": once a consumer has received, the same message is accepted."""
+    """From "Message Producer Rules": "Any system error": once a consumer has received, the same message is accepted."""
     small = tmp_path / "small.toml"
     small.write_text(
         '[node.destination]\naddress = "127.0.0.1:1"\n[node.destination.queue.orders]\nquota_kb = 8\n'

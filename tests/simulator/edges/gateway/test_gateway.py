@@ -226,7 +226,7 @@ def autojump_clock() -> MockClock:
 
 
 async def test_200_only_after_the_message_is_persisted(node: Node, storage: Storage) -> None:
-    """Message Producer Rules: "The message is accepted for the delivery and persisted"."""
+    """From "Message Producer Rules": "The message is accepted for the delivery and persisted"."""
     log = Log()
     async with a_gateway(node, storage, log) as gateway:
         accepted = await handed_in(gateway, a_message())
@@ -242,7 +242,7 @@ async def test_200_only_after_the_message_is_persisted(node: Node, storage: Stor
 
 @pytest.mark.parametrize("failure", [UsageError("no"), FormatNameError("no")])
 async def test_a_business_error_is_for_good(node: Node, storage: Storage, failure: Exception) -> None:
-    """Message Producer Rules: "The message is considered invalid and is NOT accepted for delivery"."""
+    """From "Message Producer Rules": "The message is considered invalid and is NOT accepted for delivery"."""
     node.failure = failure
     async with a_gateway(node, storage) as gateway:
         assert await handed_in(gateway, a_message()) is Code.INVALID
@@ -261,7 +261,7 @@ async def test_a_business_error_is_for_good(node: Node, storage: Storage, failur
 async def test_after_a_system_error_the_producer_may_retry(
     node: Node, storage: Storage, failure: Exception, code: Code
 ) -> None:
-    """Message Producer Rules: "The message may or may not be accepted for delivery yet. The producer may retry"."""
+    """From "Message Producer Rules": "may or may not be accepted for delivery yet. The producer may retry"."""
     node.failure = failure
     async with a_gateway(node, storage) as gateway:
         assert await handed_in(gateway, a_message()) is code
@@ -271,7 +271,7 @@ async def test_after_a_system_error_the_producer_may_retry(
 
 
 def test_every_code_is_a_business_error_or_may_be_retried() -> None:
-    """Message Producer Rules: the status distinguishes the two, and so does a time after which to retry."""
+    """From "Message Producer Rules": the status distinguishes the two, and so does a time after which to retry."""
     assert set(MEANINGS) == set(Code)
     for meaning in MEANINGS.values():
         assert (meaning.retry_after_s is not None) == (meaning.status in (409, 429) or meaning.status >= 500)
@@ -283,7 +283,7 @@ def test_every_code_is_a_business_error_or_may_be_retried() -> None:
 async def test_what_was_accepted_when_the_gateway_died_is_finished_by_its_next_life(
     node: Node, storage: Storage, autojump_clock: MockClock
 ) -> None:
-    """OSB Rules: "any eventually recoverable error MUST NOT prevent the message from the delivery"."""
+    """From "OSB Rules": "any eventually recoverable error MUST NOT prevent the message from the delivery"."""
     storage.is_away = False
     async with a_gateway(node, storage) as gateway:
         node.failure = InDoubt("the connection broke")
@@ -315,7 +315,7 @@ async def test_whether_a_message_has_ended_is_seen_once_it_is_known_who_waits_fo
 async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_life(
     node: Node, storage: Storage
 ) -> None:
-    """OSB Rules: a crash between the check and the queue."""
+    """From "OSB Rules": a crash between the check and the queue."""
     await storage.begin(scope_of(ORDERS.name), "order-1", "gateway-1")
     await storage.begin(scope_of(ORDERS.name), "order-2", "gateway-2")
     async with a_gateway(node, storage) as gateway:
@@ -330,7 +330,7 @@ async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_li
 async def test_what_the_node_has_is_accepted_and_the_history_is_told_when_it_can_be(
     node: Node, storage: Storage, autojump_clock: MockClock
 ) -> None:
-    """OSB Rules: the history goes away between the queue and the end of a submission, and comes back."""
+    """From "OSB Rules": the history goes away between the queue and the end of a submission, and comes back."""
     log = Log()
     async with a_gateway(node, storage, log) as gateway:
         submit = node.submit
@@ -353,7 +353,7 @@ async def test_what_the_node_has_is_accepted_and_the_history_is_told_when_it_can
 
 
 async def test_without_the_history_nothing_is_accepted(node: Node, storage: Storage) -> None:
-    """OSB Rules: a gateway that cannot recognize duplicates accepts no messages."""
+    """From "OSB Rules": a gateway that cannot recognize duplicates accepts no messages."""
     storage.is_away = True
     async with a_gateway(node, storage) as gateway:
         assert await handed_in(gateway, a_message()) is Code.HISTORY_UNAVAILABLE
@@ -361,7 +361,7 @@ async def test_without_the_history_nothing_is_accepted(node: Node, storage: Stor
 
 
 async def test_what_nobody_can_tell_stays_in_doubt_over_restarts(node: Node, storage: Storage) -> None:
-    """OSB Rules: if the node has forgotten a message, a new start could double it; a person has to look."""
+    """From "OSB Rules": if the node has forgotten a message, a new start could double it; a person has to look."""
     await storage.begin(scope_of(ORDERS.name), "order-1", "gateway-1")
     node.doubts.append(Ticket(ORDERS.name, "order-1", ""))
     log = Log()
@@ -377,7 +377,7 @@ async def test_what_nobody_can_tell_stays_in_doubt_over_restarts(node: Node, sto
 
 
 async def test_a_duplicate_is_dropped_right_before_the_queue(node: Node, storage: Storage) -> None:
-    """Eliminating Duplicates on OSB: "check-and-drop is right before the message is placed into the queue"."""
+    """From "Eliminating Duplicates on OSB": "check-and-drop is right before the message is placed into the queue"."""
     log = Log()
     async with a_gateway(node, storage, log) as gateway:
         first = await handed_in(gateway, a_message())
@@ -392,7 +392,7 @@ async def test_a_duplicate_is_dropped_right_before_the_queue(node: Node, storage
 async def test_all_gateways_share_what_they_have_seen(
     node: Node, storage: Storage, autojump_clock: MockClock
 ) -> None:
-    """Eliminating Duplicates on OSB: the ids are in a storage that all servers share."""
+    """From "Eliminating Duplicates on OSB": the ids are in a storage that all servers share."""
     finish = storage.finish
 
     async def later(
@@ -412,7 +412,7 @@ async def test_all_gateways_share_what_they_have_seen(
 async def test_those_who_come_meanwhile_wait_for_the_first(
     node: Node, storage: Storage, autojump_clock: MockClock
 ) -> None:
-    """Eliminating Duplicates on OSB: two instances of one message at a time."""
+    """From "Eliminating Duplicates on OSB": two instances of one message at a time."""
     found: list[Accepted | Code] = []
     node.dice = Dice(7)
     node.dice.chance = 1e-9
@@ -433,7 +433,7 @@ async def test_those_who_come_meanwhile_wait_for_the_first(
 async def test_an_id_that_was_given_to_another_message_is_refused(
     node: Node, storage: Storage, other: str
 ) -> None:
-    """Eliminating Duplicates on OSB: "Every message entering the system must have an unique id"."""
+    """From "Eliminating Duplicates on OSB": "Every message entering the system must have an unique id"."""
     first = a_message()
     draft = Draft(
         body=b"four" if other == "body" else first.draft.body, label="" if other == "label" else "a label"
@@ -455,7 +455,7 @@ async def test_an_id_that_was_given_to_another_message_is_refused(
 
 
 async def test_the_same_id_in_another_queue_is_another_message(node: Node, storage: Storage) -> None:
-    """Eliminating Duplicates on OSB: an id is unique where it is used."""
+    """From "Eliminating Duplicates on OSB": an id is unique where it is used."""
     async with a_gateway(node, storage) as gateway:
         for queue in (ORDERS, GatewayQueue("destination\\notes", False)):
             accepted = await handed_in(gateway, a_message(queue=queue))
@@ -464,7 +464,7 @@ async def test_the_same_id_in_another_queue_is_another_message(node: Node, stora
 
 
 async def test_without_an_id_each_is_a_message_of_its_own(node: Node, storage: Storage) -> None:
-    """Eliminating Duplicates on OSB: duplicates without an id cannot be recognized; a doubt is reported as one."""
+    """From "Eliminating Duplicates on OSB": duplicates without an id are not recognized; a doubt is reported as one."""
     async with a_gateway(node, storage) as gateway:
         for _ in range(2):
             assert isinstance(await handed_in(gateway, a_message("")), Accepted)
@@ -488,7 +488,7 @@ async def test_there_is_a_limit_to_what_is_under_way(
 
 
 async def test_after_a_bug_a_message_is_in_doubt_until_the_node_tells(node: Node, storage: Storage) -> None:
-    """OSB Rules: whatever happened between the queue and the answer, the message is neither lost nor doubled."""
+    """From "OSB Rules": whatever happened between the queue and the answer, the message is neither lost nor doubled."""
     submit = node.submit
 
     async def broken(ticket: Ticket, draft: Draft) -> MessageId:

@@ -105,7 +105,7 @@ def test_calls_of_one_moment_on_one_document_all_get_their_answer(documents: Doc
 
 
 def test_eliminating_duplicates_the_check_goes_by_an_index(new_history_url: Callable[[], str]) -> None:
-    """Eliminating Duplicates on the Consumer: the check is fast, and uses a database's index."""
+    """From "Eliminating Duplicates on the Consumer": the check is fast, and uses a database's index."""
     sent: list[tuple[str, Any]] = []
 
     def note(_c: object, _u: object, statement: str, values: Any, _x: object, _m: bool) -> None:

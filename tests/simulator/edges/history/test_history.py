@@ -196,7 +196,7 @@ async def test_step_2_what_started_and_did_not_complete_is_in_doubt(history_url:
 
 
 async def test_eliminating_duplicates_two_gateways_share_what_they_have_seen(history_url: str) -> None:
-    """Eliminating Duplicates on OSB: one instance of a message comes to one server, the second to another."""
+    """From "Eliminating Duplicates on OSB": one instance of a message comes to one server, the second to another."""
     async with open_history(history_url) as first, open_history(history_url) as second:
         assert (await first.begin("gateway/orders", "invoice 17", "a")).entry is Entry.ABSENT
         await first.finish("gateway/orders", "invoice 17", Attempt.SUCCEEDED, b"its message id")

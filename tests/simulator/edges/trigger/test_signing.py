@@ -1,4 +1,4 @@
-"""Signatures by Standard Webhooks: one that others have published, and those that reach a consumer."""
+"""Standard Webhooks signatures: a published example, and those that reach a consumer."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def bring(client: httpx.AsyncClient, url: str, number: int = 0, timeout_s:
 async def test_each_cue_is_obeyed_and_what_was_processed_is_dropped_when_it_comes_again(
     cue: Cue, answer: int | str, processed: bool
 ) -> None:
-    """Eliminating Duplicates on the Consumer: "If it was, the duplicate message is just dropped"."""
+    """From "Eliminating Duplicates on the Consumer": "If it was, the duplicate message is just dropped"."""
     validator = Validator(scripted([cue]))
     async with serving(validator) as url, httpx.AsyncClient() as client:
         assert await bring(client, url, timeout_s=0.2 if answer == "ReadTimeout" else 5) == answer

@@ -29,7 +29,7 @@ committed = 1
 
 
 def test_each_stage_is_reached_as_often_as_the_documents_say(tmp_path: Path) -> None:
-    """Test Project: "how many times it got read from the queue, and if it reached its final destination"."""
+    """From "Test Project": "how many times it got read from the queue, and if it reached its final destination"."""
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(WRONG)
     done = in_process("validate", *SHORT, wrong, "--json")

@@ -1,4 +1,4 @@
-"""Segments put in order: many at once wherever that gives the same result as one by one."""
+"""Segments put in order: many at once wherever that gives the same result as handling them one by one."""
 
 from __future__ import annotations
 
