@@ -142,8 +142,8 @@ def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> It
         for message, known in found:
             if (end := end_of(known)) in NOT_OVER:
                 raise UsageError(
-                    f"{name} is {end}, for {known.queue}: it can be erased when that is over, or after"
-                    f" `mqproto purge {shlex.quote(known.queue)}{again}`; nothing was erased"
+                    f"{name} is {end}, for {known.queue}: it can be erased when that is over, or after `mqproto "
+                    f"purge {shlex.quote(known.queue)}{again}`, which ends all messages there; nothing was erased"
                 )
             yield _Meant(message, known.key, known.queue, set(known.names))
         if not found:
