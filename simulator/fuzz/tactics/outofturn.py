@@ -119,8 +119,7 @@ def _wrong_counts(talk: Talk) -> str:
 
 
 def _sequence_with_gaps(talk: Talk) -> str:
-    """Transactional messages that are out of order, repeated, or in sequences that are over, or only every second
-    message."""
+    """Transactional messages out of order, repeated, in sequences that are over, or only every second one."""
     queue = talk.dice.choice(talk.target.queues)
     if talk.is_much:
         places = [transaction(number, number - 1, ordinal=SEQUENCE) for number in range(1, 200, 2)]
