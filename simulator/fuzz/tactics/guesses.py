@@ -124,7 +124,7 @@ def _says(
 
 
 def _claimed_session(talk: Talk) -> str:
-    """A session in a known queue manager's name that takes the waiting messages, so that the peer forgets them."""
+    """A session in a known queue manager's name that takes waiting messages, so that the peer forgets them."""
     said = _says(confirms_orders, talk, claims=True)
     talk.acknowledge()
     talk.hold(2)

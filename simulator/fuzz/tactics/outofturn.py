@@ -199,8 +199,7 @@ def _announced(talk: Talk) -> str:
 
 
 def _held(talk: Talk) -> str:
-    """Everything that a stranger may leave unfinished: all its sessions, each with a packet of 4 MiB, and
-    connections."""
+    """All that a stranger may leave unfinished: sessions, each with a packet of 4 MiB, and connections."""
     sessions = talk.count(1, 2, many=SESSIONS_OF_STRANGER_HOST)
     head, rest = nearly_whole(talk.queue)
     for connection in range(sessions):
