@@ -123,7 +123,7 @@ coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
 	@$(TESTS) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 docs: $(DEV)  ## the site in build/docs; a link that leads nowhere ends it
-	@$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -b html -d build/doctrees docs build/docs $(ARGS)
+	@$(VENV)/bin/python -m sphinx --fresh-env --quiet --fail-on-warning --keep-going -b html -d build/doctrees docs build/docs $(ARGS)
 
 lint: $(DEV)  ## ruff format, ruff check, mypy --strict, the schema of the workflow
 	@$(VENV)/bin/ruff format --check

@@ -95,10 +95,12 @@ def commands() -> Iterator[str]:
         for each in command.params:
             names = [name if name[0] == "-" else name.upper() for name in [*each.opts, *each.secondary_opts]]
             usual = getattr(each.default, "value", each.default)
+            said = each.help or ""
             is_shown = (
                 isinstance(usual, (int, float, str, Path)) and not isinstance(usual, bool) and usual != ""
             )
-            said = (each.help or "") + (f" By default {usual}." if is_shown else "")
+            if is_shown and "by default" not in said.casefold():
+                said += f" By default {usual}."
             yield f"- `{'`, `'.join(names)}`: {plain(said)}"
 
 
