@@ -116,7 +116,7 @@ class Suspect:
         """Count a refusal: a session with a next hop ended."""
         self.refused[hop] += 1
         self._surely[hop] += not by_us
-        self._alone -= Counter({hop: 1})
+        self._alone[hop] = max(self._alone[hop] - 1, 0)
         self.is_found = self.proofs[hop] >= PROOFS and self._surely[hop] >= often
         del self.overtaken[hop]
 

@@ -71,9 +71,9 @@ def lacks(point: Point) -> Iterator[PointLack]:
         yield PointLack(
             "order",
             f"the times of frames go back by up to {duration(point.back_ns)}",
-            "So it is where captures were joined out of order, as `mergecap -a` does: "
-            "`reordercap FILE SORTED` puts that right, and what it makes tells more. It is so as well where a clock "
-            "was put back: then nothing is to be done",
+            "This happens where captures were joined out of order, as by `mergecap -a`: "
+            "`reordercap FILE SORTED` puts that right, and its result tells more. It also happens where a clock was "
+            "set back; then there is nothing to do",
         )
     if point.ahead_ns:
         off = "behind" if point.ahead_ns < 0 else "ahead of"

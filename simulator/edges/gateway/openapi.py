@@ -103,7 +103,7 @@ def _of_messages(
     """Describe how to hand in a message, and how to ask what happened to it."""
     post: dict[str, Any] = {
         "operationId": "handIn",
-        "summary": "Hand in a message; 200 once it is on disk.",
+        "summary": "Send a message; 200 once it is on disk.",
         "description": (
             "After 200 the message is delivered whatever happens. A refusal without Retry-After is for good: do not "
             "retry. After one with Retry-After, or without any answer, the message may have been accepted, or not: "
