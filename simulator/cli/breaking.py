@@ -23,7 +23,7 @@ def kill(place: Place, nodes: NodesArgument) -> int:
 
     \b
     $ mqproto kill destination
-    destination: process 4711 was killed; undone by: mqproto restart destination
+    destination: process 4711 was killed; to undo: mqproto restart destination
     """
     return _have_done(place, "kill", *nodes)
 

@@ -31,7 +31,7 @@ TracesOption = Annotated[
 ]
 ForwardOption = Annotated[
     list[str] | None,
-    "A header to pass from producer to consumer; name it at both gateway and trigger. Repeatable.",
+    "A header to pass from producer to consumer; set it on both the gateway and the trigger. Repeatable.",
     "--forward-header",
     value("NAME"),
 ]

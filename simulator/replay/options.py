@@ -33,7 +33,9 @@ class ReplayOptions:
     identity: Annotated[
         str, "The queue manager to play: captured (the default on loopback), new, or a GUID."
     ] = ""
-    speed: Annotated[str, "captured, max, or a factor; by default max, or captured with --as-captured."] = ""
+    speed: Annotated[
+        str, "One of: captured, max, a factor. By default max; with --as-captured, captured."
+    ] = ""
     timeout_s: Annotated[
         float, "Give up after this many seconds without progress.", value(min=0.1, max=3_600)
     ] = 15

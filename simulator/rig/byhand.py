@@ -68,7 +68,7 @@ class Effect(msgspec.Struct):
         Args:
             place: the options that name the topology and the directory, if the command needs them.
         """
-        return f"{self.text}; undone by: mqproto {self.undone_by}{place}" if self.undone_by else self.text
+        return f"{self.text}; to undo: mqproto {self.undone_by}{place}" if self.undone_by else self.text
 
 
 class BrokenLink(msgspec.Struct):
@@ -80,7 +80,7 @@ class BrokenLink(msgspec.Struct):
 
     def told(self) -> str:
         """Return the link as one line."""
-        return f"{'-'.join(self.nodes)} is {self.state} by hand; undone by: {self.undone_by}"
+        return f"{'-'.join(self.nodes)} is {self.state} by hand; to undo: {self.undone_by}"
 
 
 class Done(msgspec.Struct):

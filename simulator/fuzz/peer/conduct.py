@@ -124,7 +124,7 @@ class Conduct:
         if self._proposal is not None and not self._is_open:
             return _owes("an answer to ConnectionParameters (3.1.5.4.1)")
         if self.stage is Stage.CLOSED:
-            return _owes(f"to close {self._close_rule}", self._close_reason)
+            return Fault(PeerFailure.HANGS, f"it should have closed {self._close_rule}", self._close_reason)
         missing = self._sent - self._duplicates - self._acknowledged & 0xFFFF
         if self._is_open and 0 < missing < HALF:
             detail = f"{self._sent} messages were sent, and {self._acknowledged} acknowledged"

@@ -392,14 +392,14 @@ def connected(running: Running) -> int:
 def test_a_link_that_is_cut_carries_nothing_until_it_is_mended(running: Running) -> None:
     reset = counted(connected(running), "connection")
     cut = running("cut", "sender", "intermediate")
-    assert cut.out.startswith(f"sender-intermediate is cut, {reset} reset; undone by: mqproto mend sender")
+    assert cut.out.startswith(f"sender-intermediate is cut, {reset} reset; to undo: mqproto mend sender")
     assert cut.out.endswith(f" --topology {running.file} --directory {running.directory}\n")
     eventually(lambda: sessions_of_the_sender(running) == 0, lambda: running("queues").out)
     running("send", "orders", "-b", "over the cut")
     eventually(
         lambda: "connection refused" in running("explain", "orders").out, lambda: running("explain").out
     )
-    by_hand = "sender-intermediate is cut by hand; undone by: mqproto mend sender intermediate --topology"
+    by_hand = "sender-intermediate is cut by hand; to undo: mqproto mend sender intermediate --topology"
     assert by_hand in running("explain", "orders").out
     mend = f"mqproto mend sender intermediate --topology {running.file} --directory {running.directory}"
     cut_link = {"nodes": ["sender", "intermediate"], "state": "cut", "undone_by": mend}
@@ -428,7 +428,7 @@ def test_a_link_that_is_stalled_carries_nothing_and_loses_no_connection(running:
 def test_a_slow_link_carries_all_of_it(running: Running) -> None:
     slow = running("slow", "sender", "intermediate").out
     assert slow.startswith(
-        "sender-intermediate is slow, all that crosses it waits for 0.3 s; undone by: mqproto mend"
+        "sender-intermediate is slow, all that crosses it waits for 0.3 s; to undo: mqproto mend"
     )
     running("send", "orders", "-b", "slowly")
     assert running("receive", "orders", "--timeout", "60").out == "slowly\n"
@@ -491,7 +491,7 @@ def test_a_node_that_is_killed_by_hand_stays_down_until_it_is_restarted(running:
     before = pid_of(running.directory / "destination.sqlite")
     killed = running("kill", "destination").out
     assert killed.startswith(
-        f"destination: process {before} was killed; undone by: mqproto restart destination"
+        f"destination: process {before} was killed; to undo: mqproto restart destination"
     )
     assert "destination: did not run, and stays down" in running("kill", "destination").out
     running("send", "orders", "-b", "later", "-n", "sender")

@@ -382,7 +382,7 @@ def test_it_can_be_read_by_day_and_by_night_on_any_screen(
         "[...document.querySelectorAll('#queues .opens')].find((one) => one.textContent.endsWith('orders')).click()"
     )
     running.shows("#sheet p", "has not settled 2 messages")
-    running.shows("#sheet p", "intermediate-destination is cut by hand; undone by: mqproto mend")
+    running.shows("#sheet p", "intermediate-destination is cut by hand; to undo: mqproto mend")
     readable(browser, width, "#sheet" if looked_at else "")
     running.press("Purge", "#sheet")
     readable(browser, width, "#sure" if looked_at else "")

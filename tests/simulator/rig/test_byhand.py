@@ -109,7 +109,7 @@ async def test_who_asks_what_was_broken_by_hand_hears_how_to_mend_it(
         [link] = await broken_now(place)
         mend = f"mqproto mend sender intermediate --directory {tmp_path}"
         assert (link.nodes, link.state, link.undone_by) == ([*ENDS], "slow", mend)
-        assert link.told() == f"sender-intermediate is slow by hand; undone by: {mend}"
+        assert link.told() == f"sender-intermediate is slow by hand; to undo: {mend}"
         assert said == []  # To look is nothing that the run tells of.
         nursery.cancel_scope.cancel()
 

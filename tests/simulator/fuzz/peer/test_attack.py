@@ -66,7 +66,7 @@ async def test_what_is_owed_at_the_end_is_waited_for(idle_clock: MockClock) -> N
     async with serving(peers.NeverCloses()) as address:
         fault = await Attack(a_place(address, 0.1), everybody_is_served).carry_out(talk.case("", ""))
         assert fault is not None
-        assert "it owes to close on EstablishConnection" in fault.rule
+        assert "it should have closed on EstablishConnection" in fault.rule
 
 
 @pytest.mark.parametrize("act", [Act.FINISH, Act.CLOSE, Act.RESET])

@@ -119,7 +119,7 @@ def test_after_parameters_that_refuse_nothing_is_owed(who: str) -> None:
 )
 def test_what_comes_out_of_turn_has_the_peer_close(packets: list[tuple[str, Packet]], expected: str) -> None:
     judge = conduct(*packets)
-    assert "it owes to close" in owed(judge)
+    assert "it should have closed" in owed(judge)
     assert expected in owed(judge)
 
 
