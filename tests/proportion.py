@@ -1,6 +1,6 @@
-"""Measures how large the project is: `python -m tests.proportion` prints it, `test_proportion.py` holds it to budgets.
+"""Measures the size of the project: `python -m tests.proportion` prints it; `test_proportion.py` holds it to budgets.
 
-A line of code is one that is not blank, a comment or a docstring; a string that stands alone as a statement counts as a
+A line of code is one that is not blank, a comment or a docstring; a string that is a statement by itself counts as a
 docstring. Files that programs write (GENERATED) are not counted.
 """
 
@@ -30,7 +30,7 @@ COMMENTS: Final = {
     ".c": ("//", "/*", "*"),
     ".j2": ("{#",),
 }
-"""The kinds of files that have code, and how a comment line begins in them."""
+"""The suffixes of files that contain code, and how a comment line begins in each kind of file."""
 RULES: Final = {
     "C901": "functions that are more complex than 15",
     "PLR0913": "functions of more than 10 arguments",
@@ -38,19 +38,19 @@ RULES: Final = {
     "PLW1509": "processes with a preexec_fn",
     "PLW2901": "loop variables that are set anew",
 }
-"""The rules of Ruff whose violations are counted, each with what it forbids; pyproject.toml has the limits."""
-LARGE: Final = 350
-"""The number of lines that a class may have, docstrings and comments included."""
+"""The rules of Ruff whose violations are counted, and what each rule forbids; pyproject.toml has the limits."""
+LARGE: Final = 300
+"""The maximum number of lines of code of a class."""
 LONG: Final = 60
-"""The number of lines of code that a function may have."""
+"""The maximum number of lines of code of a function."""
 
 
 class File(NamedTuple):
-    """The counts for a file with code: its path from the root, its lines, and its classes with their lines.
+    """The counts for a file with code: its path from the root, its lines, its classes, and its longest functions.
 
-    lines: the lines of code.
-    classes: those at the top of a Python module; docstrings and comments are included in their lines.
-    functions: those of a Python module that are LONG, wherever they are, with their lines of code.
+    lines: the number of lines of code.
+    classes: the classes at the top of a Python module, each with its lines of code.
+    functions: all functions of a Python module that exceed LONG, each with its lines of code.
     """
 
     path: str
@@ -64,14 +64,14 @@ class File(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The file's folder of the second level; files that are in none are in the `.` of the first level."""
+        """The file's folder of the second level; a file that is in none counts in the `.` of its first-level folder."""
         first, *between, _ = self.path.split("/")
         return f"{first}/{between[0] if between else '.'}"
 
 
 @cache
 def files() -> tuple[str, ...]:
-    """Return the paths of all files that Git tracks, and of new ones that it does not ignore."""
+    """Return the paths of all files that Git tracks, and of new files that Git does not ignore."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
@@ -79,7 +79,7 @@ def files() -> tuple[str, ...]:
 
 @cache
 def measured() -> tuple[File, ...]:
-    """Measure product and tests, without generated files."""
+    """Measure the files of the product and the tests, except for generated files."""
     paths = (PurePath(name) for name in files() if name not in GENERATED)
     return tuple(
         _measure(path.as_posix(), path.suffix)
@@ -93,22 +93,22 @@ def _measure(path: str, kind: str) -> File:
     if kind != ".py":
         return File(path, len(code_lines(text, kind)))
     body = (tree := ast.parse(text)).body
-    defined = (node for node in body if isinstance(node, ast.ClassDef))
-    sizes = tuple((node.name, (node.end_lineno or 0) - node.lineno + 1) for node in defined)
     lines = code_lines(text, kind, body)
-    spans = (
-        (node.name, range(node.lineno, (node.end_lineno or 0) + 1))
-        for node in ast.walk(tree)
-        if isinstance(node, FUNCTIONS)
-    )
-    lengths = ((name, sum(line in span for line in lines)) for name, span in spans if len(span) > LONG)
-    return File(path, len(lines), sizes, tuple(each for each in lengths if each[1] > LONG))
+
+    def size(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, int]:
+        span = range(node.lineno, (node.end_lineno or 0) + 1)
+        return node.name, sum(line in span for line in lines)
+
+    classes = tuple(size(node) for node in body if isinstance(node, ast.ClassDef))
+    functions = (size(node) for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
+    return File(path, len(lines), classes, tuple(each for each in functions if each[1] > LONG))
 
 
 def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> list[int]:
     """Return the numbers of the lines of `text` that are code.
 
-    kind: the ending of its file. body: the statements of a Python module, which say where its docstrings are.
+    kind: the suffix of the text's file.
+    body: the statements of a Python module, which show where its docstrings are.
     """
     prose = set(docstring_lines(body))
     lines = enumerate(map(str.strip, text.splitlines()), 1)
@@ -116,7 +116,7 @@ def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> list[int]
 
 
 def docstring_lines(body: Iterable[ast.stmt]) -> Iterator[int]:
-    """Return the numbers of the lines of these statements, and of the definitions in them, that are docstrings."""
+    """Yield the numbers of all lines that are docstrings in these statements, and in the definitions among them."""
     for node in body:
         if isinstance(node, (ast.ClassDef, *FUNCTIONS)):
             yield from docstring_lines(node.body)
@@ -127,7 +127,7 @@ def docstring_lines(body: Iterable[ast.stmt]) -> Iterator[int]:
 
 
 def code_by_folder() -> dict[str, int]:
-    """Return the lines of code of each folder."""
+    """Return the number of lines of code of each folder."""
     counts: Counter[str] = Counter()
     for file in measured():
         counts[file.folder] += file.lines
@@ -135,14 +135,17 @@ def code_by_folder() -> dict[str, int]:
 
 
 def totals() -> dict[str, int]:
-    """Return the lines of code of the product, of the tests, and of both, because a move between them saves nothing."""
+    """Return the lines of code of the product, of the tests, and of both together.
+
+    The last one is counted because moving code between the two saves nothing.
+    """
     product = sum(file.lines for file in measured() if file.is_product)
     both = sum(file.lines for file in measured())
     return {"product": product, "tests": both - product, "both": both}
 
 
 def large_classes() -> dict[str, int]:
-    """Return the lines of each class of the product that has more than LARGE, by its module and name."""
+    """Return the lines of code of each class of the product that exceeds LARGE, keyed by module and name."""
     return {
         f"{file.path}:{name}": lines
         for file in measured()
@@ -152,13 +155,13 @@ def large_classes() -> dict[str, int]:
 
 
 def long_functions() -> dict[str, int]:
-    """Return the lines of code of each function of the product that is LONG, by its module and name."""
+    """Return the lines of code of each function of the product that exceeds LONG, keyed by module and name."""
     found = (file for file in measured() if file.is_product)
     return {f"{file.path}:{name}": lines for file in found for name, lines in file.functions}
 
 
 def names_used_again() -> dict[str, list[str]]:
-    """Return the names of classes that several modules of the product use, with the paths of the modules."""
+    """Return the names of classes that occur in several modules of the product, with the paths of these modules."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for file in measured():
         for name, _ in file.classes if file.is_product else ():
@@ -167,7 +170,7 @@ def names_used_again() -> dict[str, list[str]]:
 
 
 def objections() -> dict[str, list[str]]:
-    """Return the places in product and tests where Ruff objects by one of RULES."""
+    """Return the places in product and tests that violate one of RULES, according to Ruff; they are keyed by rule."""
     command = [sys.executable, "-m", "ruff", "check", "--exit-zero", "--output-format=json"]
     done = subprocess.run(
         [*command, f"--select={','.join(RULES)}", "."], cwd=ROOT, check=True, capture_output=True, text=True
@@ -181,7 +184,10 @@ def objections() -> dict[str, list[str]]:
 
 
 def options() -> dict[str, int]:
-    """Return how many options each command has, by its words; options that many commands share count as `mqproto`'s."""
+    """Return the number of options of each command, keyed by the words of the command.
+
+    Options that many commands share are counted only for `mqproto` itself.
+    """
     from typer.main import get_command
 
     from mqproto.simulator.cli.cli import app
@@ -191,12 +197,12 @@ def options() -> dict[str, int]:
 
 
 def options_of(command: Any) -> int:
-    """Return how many options a command has, except `--help`."""
+    """Return the number of options of a command, not counting `--help`."""
     return sum(each.param_type_name == "option" and each.name != "help" for each in command.params)
 
 
 def commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
-    """Return every command that does something, and its words on the command line."""
+    """Yield the words on the command line for every command that does something, and the command itself."""
     if (below := getattr(command, "commands", None)) is None:
         yield typed, command
     else:
@@ -214,7 +220,7 @@ def counts() -> dict[str, int]:
 
 
 def words() -> dict[str, int]:
-    """Return how many words each document has; each folder of docs/ counts as one."""
+    """Return the number of words of each document; each folder of docs/ counts as one document."""
     counts: Counter[str] = Counter()
     for path in map(PurePath, files()):
         if path.suffix == ".md":
@@ -227,7 +233,7 @@ def main() -> None:
     """Print how large everything is."""
     for title, table in (
         ("lines of code", {**code_by_folder(), **totals()}),
-        (f"lines of classes of more than {LARGE}", large_classes()),
+        (f"lines of code of classes of more than {LARGE}", large_classes()),
         (f"lines of code of functions of more than {LONG}", long_functions()),
         ("modules that have a class of one name", {name: len(at) for name, at in names_used_again().items()}),
         ("options", options()),

@@ -1,8 +1,9 @@
-"""The brake: how much there may be of everything.  `python -m tests.proportion` prints how much there is.
+"""The brake: how much there may be of everything.  `python -m tests.proportion` prints what there is.
 
-A budget is the count at the time when it was set, rounded up to a whole step. If a count grows past it, the test fails:
-first look for something to remove. The commit message of a change that raises a budget says what users get for it. If a
-count falls two steps below its budget, the test fails, too, so a change that removes something also lowers the budget.
+A budget is the count at the time when it was set, rounded up to a whole step. If a count exceeds its budget, the test
+fails: first look for something to remove. The commit message of a change that raises a budget says what users get for
+it. If a count falls two steps below its budget, the test fails as well, so a change that removes something also lowers
+the budget.
 """
 
 from __future__ import annotations
@@ -88,12 +89,17 @@ TOTALS: Final = {
     "both": 203_000,
 }
 CLASSES: Final = {
-    # A face: its methods hand on to parts that it has nothing of itself, and its docstrings are what programs read.
-    "mqproto/manager/queuemanager.py:QueueManager": 615,
+    # A face: each of its methods calls the part that does the work.
+    "mqproto/manager/queuemanager.py:QueueManager": 342,
     # The end of a session wakes queues, gives back messages, and calls another hop: each step changes the same tables.
-    "mqproto/neighbours/neighbours.py:Neighbours": 397,
+    "mqproto/neighbours/neighbours.py:Neighbours": 313,
+    # The checks of one OrderAck or FinalAck need the same columns of its sequence.
+    "captures/pipeline/stages/sequences/sequences.py:SequenceStage": 308,
 }
-"""The classes of more than 350 lines, with their lines and the reason why each is whole. None is added here."""
+"""The classes of more than 300 lines of code, with these numbers and the reason why each is whole.
+
+No class is added here.
+"""
 FUNCTIONS: Final = {
     # The stages of one run in their order; each takes the tables of those before it.
     "captures/pipeline/run/job.py:analyse": 109,
@@ -103,7 +109,10 @@ FUNCTIONS: Final = {
     "simulator/cli/commands.py:send": 121,
     "simulator/cli/node.py:node": 80,
 }
-"""The functions of more than 60 lines of code, with those and the reason why each is whole. None is added here."""
+"""The functions of more than 60 lines of code, with these numbers and the reason why each is whole.
+
+No function is added here.
+"""
 COUNTS: Final = {
     "options of all commands": 325,
     "class names that occur in more than one module": 60,
@@ -113,7 +122,7 @@ COUNTS: Final = {
     "processes with a preexec_fn": 3,
     "loop variables that are set anew": 11,
 }
-"""The budgets for counts of things that should be few."""
+"""The budgets for things of which there should be few."""
 WORDS: Final = {
     ".github/CONTRIBUTING.md": 500,
     ".github/SECURITY.md": 600,
@@ -148,7 +157,7 @@ WORD_STEP: Final = 100
 
 
 def breaches(measured: Mapping[str, int], budgets: Mapping[str, int], step: int = 1) -> list[str]:
-    """Return the counts that are over their budgets, have none, or have one that should be lowered."""
+    """Return the counts that exceed their budgets, that have no budget, or whose budget should be lowered."""
     found = []
     for name, count in measured.items():
         budget = budgets.get(name)
@@ -181,7 +190,7 @@ def test_product_and_tests_together_have_no_more_code_than_their_budget() -> Non
     hold(proportion.totals(), TOTALS, 10 * LINE_STEP)
 
 
-def test_no_class_grows_beyond_350_lines_and_no_function_beyond_60_of_code() -> None:
+def test_no_class_grows_beyond_300_lines_of_code_and_no_function_beyond_60() -> None:
     hold(proportion.large_classes(), CLASSES)
     hold(proportion.long_functions(), FUNCTIONS)
 
@@ -229,9 +238,11 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     proportion.measured.cache_clear()
 
 
-@pytest.mark.parametrize(("lines", "found"), [(350, {}), (370, {"simulator/planted/module.py:Planted": 370})])
-def test_a_class_may_have_350_lines(planted: Path, lines: int, found: dict[str, int]) -> None:
-    planted.write_text("class Planted:\n" + '    """Has lines."""\n' * (lines - 1))
+@pytest.mark.parametrize(("lines", "found"), [(300, {}), (301, {"simulator/planted/module.py:Planted": 301})])
+def test_a_class_may_have_300_lines_of_code(planted: Path, lines: int, found: dict[str, int]) -> None:
+    planted.write_text(
+        "class Planted:\n" + '    """Says."""\n\n    # A reason.\n' + "    pass\n" * (lines - 1)
+    )
     assert proportion.large_classes() == found
 
 
